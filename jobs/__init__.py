@@ -1,0 +1,1 @@
+"""One sweep's work: variants, the funnel through the tiers, result tables, resuming."""

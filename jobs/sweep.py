@@ -1,0 +1,418 @@
+"""The model of `sweep.yaml`: what a sweep may say, and errors that name file, line, key, value and what is allowed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError, model_validator
+
+from jobs.expression import Expression, ExpressionError, close_match, parse
+from jobs.yamlfile import SweepError, YamlFile, read_yaml
+
+__all__ = ["DTYPES", "LIMITS", "Sweep", "SweepError", "json_schema", "load_sweep"]
+
+DEFAULT_TARGETS = ("h100", "h200", "b200", "l40s", "rtx4090", "rtx5090", "orin", "thor")
+
+# Names an expression may use besides the sweep's own: limits of the target at hand.
+LIMITS = ("smem_per_block", "regs_per_sm", "max_warps", "sm_count")
+
+# dtype -> bytes. bfloat16 has no NumPy type and is held as its 16-bit pattern.
+DTYPES: dict[str, int] = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+}
+Dtype = Literal[
+    "float16", "bfloat16", "float32", "float64",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+]  # fmt: skip
+
+_AMD = re.compile(r"(amd|radeon|instinct|mi\d{2,3}[a-z]*|gfx\d+[a-z]*|rx\d{4}.*|rdna\d*|cdna\d*)$", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
+_FAMILY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*$")
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} is not an integer: write {int(value)}")
+    return value
+
+
+Integer = Annotated[StrictInt, BeforeValidator(_no_bool)]
+ExpressionText = Annotated[Union[StrictInt, str], BeforeValidator(_no_bool)]  # noqa: UP007
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kernel(_Model):
+    """The kernel: CUDA source compiled for every variant, or a cubin that exists already."""
+
+    language: Literal["cuda", "cubin", "triton"] = Field("cuda", description="language of the source")
+    source: str | None = Field(None, description="source file, relative to the sweep's folder")
+    cubin: str | None = Field(
+        None, description="cubin file; {NAME} stands for a parameter's value, {arch} for sm_90a and so on"
+    )
+    entry: str | None = Field(None, description="name of the kernel; may be left out when the file has only one")
+    flags: list[str] = Field(default_factory=list, description="extra nvcc options")
+    options: dict[str, Any] = Field(default_factory=dict, description="Triton compile options")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _language(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "language" not in data and "cubin" in data:
+            return {**data, "language": "cubin"}
+        return data
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Kernel:
+        if self.language == "cubin":
+            if self.cubin is None or self.source is not None:
+                raise ValueError("language cubin takes `cubin: FILE` and no `source`")
+            if self.flags:
+                raise ValueError("a cubin is compiled already: `flags` would do nothing")
+        elif self.source is None or self.cubin is not None:
+            raise ValueError(f"language {self.language} takes `source: FILE` and no `cubin`")
+        if self.language == "cuda" and self.entry is None:
+            raise ValueError("language cuda takes `entry: NAME`, the extern \"C\" __global__ function")
+        return self
+
+
+class Launch(_Model):
+    """Launch dimensions, one to three expressions each. Triton kernels have no `block`: the compiler decides."""
+
+    grid: list[ExpressionText] = Field(min_length=1, max_length=3)
+    block: list[ExpressionText] | None = Field(None, min_length=1, max_length=3)
+    shared: ExpressionText = Field(0, description="dynamic shared memory, bytes")
+
+
+class Integers(_Model):
+    integers: tuple[Integer, Integer] = Field(description="low, high (high excluded)")
+
+    @model_validator(mode="after")
+    def _order(self) -> Integers:
+        if self.integers[0] >= self.integers[1]:
+            raise ValueError(f"[low, high] needs low < high, not {list(self.integers)}")
+        return self
+
+
+class CsrOffsets(_Model):
+    csr_offsets: ExpressionText = Field(description="entries per row on average")
+
+
+class Argument(_Model):
+    """A kernel argument: a scalar (`value`) or a buffer (`shape`)."""
+
+    name: str
+    dtype: Dtype | None = None
+    value: ExpressionText | float | None = None
+    shape: list[ExpressionText] | None = None
+    fill: Literal["normal", "uniform", "zeros", "ones", "arange"] | Integers | CsrOffsets | None = None
+    output: bool = False
+    descriptor: dict[str, Any] | None = Field(None, description="Triton host tensor descriptor")
+
+    @model_validator(mode="after")
+    def _scalar_or_buffer(self) -> Argument:
+        given = [key for key in ("value", "shape", "descriptor") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"argument {self.name}: give either `value` (a scalar) or `shape` (a buffer)")
+        if self.descriptor is None and self.dtype is None:
+            raise ValueError(f"argument {self.name}: dtype is missing")
+        if self.value is not None and (self.fill is not None or self.output):
+            raise ValueError(f"argument {self.name}: a scalar has no `fill` and no `output`")
+        return self
+
+
+class Funnel(_Model):
+    """How many variants go on from static to sampled, and from sampled to cycle: a count, or a share like 50%."""
+
+    sampled: Integer | str = "100%"
+    cycle: Integer | str = 0
+
+    @model_validator(mode="after")
+    def _shares(self) -> Funnel:
+        for key in ("sampled", "cycle"):
+            keep_count(getattr(self, key), 100, key)
+        return self
+
+
+def keep_count(share: int | str, total: int, key: str = "funnel") -> int:
+    """How many of `total` a funnel entry keeps: '50%' rounds up, a number is itself. ValueError for anything else."""
+    if isinstance(share, int):
+        if share < 0:
+            raise ValueError(f"{key}: {share} is negative")
+        return min(share, total)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", share)
+    if not found or float(found[1]) > 100:
+        raise ValueError(f"{key}: '{share}' is neither a count nor a share from 0% to 100%")
+    return -int(-(total * float(found[1])) // 100)
+
+
+class Reference(_Model):
+    source: str
+    entry: str = "reference"
+
+
+class Sweep(_Model):
+    """One family of kernel variants, as written in sweep.yaml."""
+
+    name: str = Field(description="name of the family")
+    kernel: Kernel
+    problem: dict[str, Integer] = Field(default_factory=dict, description="fixed integers, such as sizes")
+    parameters: dict[str, Annotated[list[Integer], Field(min_length=1)]] = Field(default_factory=dict)
+    derive: dict[str, ExpressionText] = Field(default_factory=dict)
+    constraints: list[ExpressionText] = Field(default_factory=list)
+    launch: Launch
+    arguments: list[Argument] = Field(default_factory=list)
+    accumulates: bool = Field(False, description="a launch adds to its output instead of overwriting it")
+    reference: Reference | None = None
+    targets: list[str] = Field(default_factory=lambda: list(DEFAULT_TARGETS), min_length=1)
+    funnel: Funnel = Field(default_factory=Funnel)
+    measured: dict[str, str] = Field(default_factory=dict, description="target: CSV file of measured times")
+    rank_within: list[str] = Field(default_factory=list, description="parameters that change the problem itself")
+
+    _path: Path = Path("sweep.yaml")
+
+    @property
+    def path(self) -> Path:
+        """The file it was read from."""
+        return self._path
+
+    @property
+    def folder(self) -> Path:
+        return self._path.parent
+
+    def expression(self, key: str, text: str | int) -> Expression:
+        """Parse an expression of this sweep, naming file and key in errors."""
+        try:
+            return parse(text)
+        except ExpressionError as error:
+            raise SweepError(f"{self.path}: {key}: {error}") from None
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the sweep's meaning, its source file and the headers beside it: what decides the variants and their code.
+
+        Targets, funnel and measured files are left out: a run can be extended by those.
+        """
+        left_out = {"targets", "funnel", "measured", "rank_within", "reference"}
+        content = self.model_dump(mode="json", exclude=left_out)
+        digest = hashlib.sha256(json.dumps(content, sort_keys=False).encode())
+        if self.kernel.source is not None:
+            source = self.folder / self.kernel.source
+            headers = (p for suffix in ("h", "hpp", "cuh", "inl") for p in source.parent.rglob(f"*.{suffix}"))
+            for path in (source, *sorted(headers)):
+                digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+
+def load_sweep(path: Path | str, *, allow_outside: bool = False) -> Sweep:
+    """Read and check a sweep file (or the sweep.yaml of a folder).
+
+    Files it names must lie inside its folder unless `allow_outside`. Raises SweepError, naming file, line and key.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "sweep.yaml"
+    file = read_yaml(path)
+    try:
+        sweep = Sweep.model_validate(file.data)
+    except ValidationError as error:
+        raise SweepError(_explain(file, error)) from None
+    sweep._path = path
+    _check_names(file, sweep)
+    _check_targets(file, sweep.targets)
+    _check_files(file, sweep, allow_outside)
+    return sweep
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of sweep.yaml, for editors."""
+    schema = Sweep.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "farm sweep"
+    return schema
+
+
+def check_target(name: str, known: tuple[str, ...] = DEFAULT_TARGETS) -> None:
+    """Raise SweepError for a target that is not modelled, saying so of AMD GPUs in particular."""
+    if name in known:
+        return
+    names = ", ".join(known)
+    if _AMD.match(name):
+        raise SweepError(f"target {name}: AMD GPUs are not modelled, only NVIDIA ones (targets: {names})")
+    raise SweepError(f"target {name}: unknown{close_match(name, known)} (targets: {names})")
+
+
+def _check_targets(file: YamlFile, targets: list[str]) -> None:
+    for index, name in enumerate(targets):
+        try:
+            check_target(name)
+        except SweepError as error:
+            raise SweepError(f"{file.at(('targets', index))}: {error}") from None
+    if len(set(targets)) < len(targets):
+        raise SweepError(f"{file.at(('targets',))}: targets: one is named twice")
+    for name in file.data.get("measured") or {}:
+        try:
+            check_target(name)
+        except SweepError as error:
+            raise SweepError(f"{file.at(('measured', name))}: measured: {error}") from None
+
+
+def _check_names(file: YamlFile, sweep: Sweep) -> None:
+    if not _FAMILY.match(sweep.name):
+        raise SweepError(f"{file.at(('name',))}: name: '{sweep.name}' may hold letters, digits, _ . and - only")
+    for section in ("problem", "parameters", "derive"):
+        for name in getattr(sweep, section):
+            if not _NAME.match(name):
+                raise SweepError(
+                    f"{file.at((section, name))}: {section}.{name}: a name is letters, digits and _, "
+                    "not starting with a digit"
+                )
+            if name in LIMITS:
+                raise SweepError(f"{file.at((section, name))}: {section}.{name}: the name stands for the target's limit")
+    for name in sweep.parameters:
+        if name in sweep.problem:
+            raise SweepError(f"{file.at(('parameters', name))}: parameters.{name}: also given under problem")
+        values = sweep.parameters[name]
+        if len(set(values)) < len(values):
+            raise SweepError(f"{file.at(('parameters', name))}: parameters.{name}: a value is given twice")
+    for index, name in enumerate(sweep.rank_within):
+        if name not in sweep.parameters:
+            match = close_match(name, sweep.parameters)
+            raise SweepError(
+                f"{file.at(('rank_within', index))}: rank_within: {name} is not a parameter{match} "
+                f"(parameters: {', '.join(sweep.parameters) or 'none'})"
+            )
+    arguments = [argument.name for argument in sweep.arguments]
+    for index, name in enumerate(arguments):
+        if name in arguments[:index]:
+            raise SweepError(f"{file.at(('arguments', index))}: arguments: {name} is given twice")
+    if sweep.kernel.language != "triton" and sweep.launch.block is None:
+        raise SweepError(f"{file.at(('launch',))}: launch.block: missing")
+
+
+def _check_files(file: YamlFile, sweep: Sweep, allow_outside: bool) -> None:
+    named: list[tuple[tuple[str | int, ...], str]] = []
+    if sweep.kernel.source is not None:
+        named.append((("kernel", "source"), sweep.kernel.source))
+    if sweep.kernel.cubin is not None:
+        named.append((("kernel", "cubin"), sweep.kernel.cubin))
+    named += [(("measured", target), text) for target, text in sweep.measured.items()]
+    for place, text in named:
+        key = ".".join(map(str, place))
+        target = sweep.folder / text
+        if not allow_outside and not target.resolve().is_relative_to(sweep.folder.resolve()):
+            raise SweepError(
+                f"{file.at(place)}: {key}: '{text}' lies outside the sweep's folder (allow it with --allow-outside)"
+            )
+        if "{" in text and place[-1] == "cubin":
+            continue  # one file a variant: looked up when the variant is built
+        if not target.is_file():
+            siblings = [p.name for p in target.parent.iterdir()] if target.parent.is_dir() else []
+            raise SweepError(f"{file.at(place)}: {key}: no such file: {target}{close_match(target.name, siblings)}")
+
+
+# ---- turning pydantic's errors into one clear message
+
+
+def _explain(file: YamlFile, error: ValidationError) -> str:
+    """The first error as 'file:line: key: what is wrong', preferring unknown keys over what follows from them."""
+    problems = error.errors()
+    problems.sort(key=lambda p: p["type"] != "extra_forbidden")
+    problem = problems[0]
+    place = _real_place(file, problem["loc"])
+    key = ".".join(str(part) for part in place)
+    at = file.at(place)
+    kind = problem["type"]
+    more = f" (and {len(problems) - 1} more)" if len({p["loc"][:2] for p in problems}) > 1 else ""
+    if kind == "extra_forbidden":
+        allowed = _keys_at(place[:-1])
+        match = close_match(str(place[-1]), allowed)
+        return f"{at}: {key}: unknown key{match} (keys here: {', '.join(allowed)}){more}"
+    if kind == "missing":
+        return f"{at}: {key}: missing{more}"
+    value = _value_at(file.data, place)
+    shown = "" if isinstance(value, dict | list) or value is None else f" (found {value!r})"
+    message = problem["msg"].removeprefix("Value error, ")
+    if kind in ("int_type", "string_type", "float_type") or "union" in kind:
+        message = _expected(place)
+    return f"{at}: {key}: {message}{shown}{more}"
+
+
+def _expected(place: tuple[str | int, ...]) -> str:
+    if place[:1] in (("problem",), ("parameters",)):
+        return "should be an integer"
+    if place[-1:] == ("fill",):
+        return "should be normal, uniform, zeros, ones, arange, {integers: [low, high]} or {csr_offsets: n}"
+    if place[-1:] == ("value",):
+        return "should be a number or an expression"
+    if place[:1] in (("derive",), ("constraints",), ("launch",)) or "shape" in place:
+        return "should be an integer or an expression"
+    return "has the wrong type"
+
+
+def _real_place(file: YamlFile, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """pydantic's location without the parts that name union members: the longest prefix that exists in the file."""
+    place: list[str | int] = []
+    data: Any = file.data
+    for index, part in enumerate(location):
+        if isinstance(data, dict) and part in data:
+            data = data[part]
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        elif index == len(location) - 1 and isinstance(data, dict):
+            pass  # a missing key
+        else:
+            break
+        place.append(part)
+    return tuple(place)
+
+
+def _value_at(data: Any, place: tuple[str | int, ...]) -> Any:
+    for part in place:
+        if isinstance(data, dict) or (isinstance(data, list) and isinstance(part, int)):
+            data = data[part] if not isinstance(data, dict) else data.get(part)
+        else:
+            return None
+    return data
+
+
+def _keys_at(place: tuple[str | int, ...]) -> list[str]:
+    """The keys the model allows at `place`."""
+    model: type[BaseModel] = Sweep
+    for part in place:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(str(part))
+        if field is None:
+            break
+        inner = _model_in(field.annotation)
+        if inner is None:
+            break
+        model = inner
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) is not None:
+        for argument in get_args(annotation):
+            found = _model_in(argument)
+            if found is not None:
+                return found
+    return None

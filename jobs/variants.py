@@ -1,0 +1,303 @@
+"""Expanding a sweep into variants: the product of its parameters, derived names, constraints, launch and arguments.
+
+A variant's number is its place among the points that pass every constraint not involving a target's limits, the last
+parameter changing fastest: the row number of a file of measured times. What depends on a target (a constraint on
+`smem_per_block`, a grid of `sm_count` CTAs) is decided per target without renumbering.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jobs.expression import Expression, ExpressionError
+from jobs.sweep import DTYPES, LIMITS, Argument, CsrOffsets, Integers, Sweep, SweepError
+
+MAX_THREADS_PER_BLOCK = 1024  # CUDA programming guide, technical specifications: every compute capability
+MAX_POINTS = 20_000_000
+
+Dim3 = tuple[int, int, int]
+Value = Callable[[str, Expression], int]  # evaluates at a point, naming key and point in errors
+
+
+@dataclass(frozen=True, slots=True)
+class FillSpec:
+    """How a buffer starts: kind is one of normal, uniform, zeros, ones, arange, integers, csr_offsets."""
+
+    kind: str
+    low: int = 0
+    high: int = 0  # excluded
+    entries: int = 0  # csr_offsets: entries per row on average
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """A buffer argument. `shape` in elements; `bytes` is its size. Output buffers start at zero."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    fill: FillSpec
+    output: bool
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * DTYPES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarSpec:
+    """A scalar argument, passed by value."""
+
+    name: str
+    dtype: str
+    value: int | float
+
+
+ArgumentSpec = BufferSpec | ScalarSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One point of a sweep (for one target, when the sweep uses target limits).
+
+    `parameters` are the swept values; `names` holds problem sizes, parameters and derived names, which nvcc gets as
+    macros. `excluded` says why this target cannot have the variant (then the launch is meaningless), else is empty.
+    """
+
+    family: str
+    number: int
+    parameters: dict[str, int]
+    names: dict[str, int]
+    grid: Dim3
+    block: Dim3
+    shared: int
+    arguments: tuple[ArgumentSpec, ...]
+    excluded: str = ""
+
+    @property
+    def threads(self) -> int:
+        return math.prod(self.block)
+
+    @property
+    def ctas(self) -> int:
+        return math.prod(self.grid)
+
+
+@dataclass(slots=True)
+class Removed:
+    """How many points each constraint (or the block limit) removed, for the message of an empty space."""
+
+    points: int = 0
+    by: dict[str, int] = field(default_factory=dict)
+
+    def count(self, reason: str) -> None:
+        self.by[reason] = self.by.get(reason, 0) + 1
+
+    def __str__(self) -> str:
+        parts = [f"{count} by '{reason}'" for reason, count in self.by.items()]
+        return f"{self.points} point(s): removed {', '.join(parts)}" if parts else f"{self.points} point(s)"
+
+
+def uses_limits(sweep: Sweep) -> bool:
+    """Whether any expression of the sweep reads a target's limit."""
+    return bool(_Compiled(sweep).limit_names)
+
+
+def expand(sweep: Sweep, limits: Mapping[str, int] | None = None) -> list[Variant]:
+    """All variants of the sweep in order.
+
+    `limits` gives the target's limits (`jobs.sweep.LIMITS`), needed when the sweep uses them. Raises SweepError: for
+    an expression that fails (naming key and point), and for an empty space (saying which constraint removed how many).
+    """
+    compiled = _Compiled(sweep)
+    if compiled.limit_names and limits is None:
+        used = ", ".join(sorted(compiled.limit_names))
+        raise SweepError(f"{sweep.path}: uses {used}, which only a target gives")
+    removed = Removed()
+    variants = list(compiled.variants(limits or {}, removed))
+    if not variants:
+        raise SweepError(f"{sweep.path}: constraints: no variant is left of {removed}")
+    return variants
+
+
+class _Compiled:
+    """A sweep's expressions, compiled, with what depends on the target marked."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        known = [*sweep.problem, *sweep.parameters]
+        self.limit_names: set[str] = set()
+        tainted: set[str] = set(LIMITS)  # names whose value depends on the target
+        self.derive: list[tuple[str, Expression, bool]] = []
+        for name, text in sweep.derive.items():
+            expression = self._parse(f"derive.{name}", text, known)
+            depends = bool(expression.names & tainted)
+            (tainted.add if depends else tainted.discard)(name)
+            self.derive.append((name, expression, depends))
+            known.append(name)
+        self.tainted = tainted
+        self.constraints: list[tuple[str, Expression, bool]] = []
+        for index, text in enumerate(sweep.constraints):
+            expression = self._parse(f"constraints[{index}]", text, known)
+            self.constraints.append((str(text), expression, bool(expression.names & tainted)))
+        self.grid = [self._parse("launch.grid", text, known) for text in sweep.launch.grid]
+        self.block = [self._parse("launch.block", text, known) for text in sweep.launch.block or [1]]
+        self.block_depends = any(e.names & tainted for e in self.block)
+        self.shared = self._parse("launch.shared", sweep.launch.shared, known)
+        self.arguments = [_CompiledArgument(self, argument, known) for argument in sweep.arguments]
+
+    def _parse(self, key: str, text: str | int, known: list[str]) -> Expression:
+        expression = self.sweep.expression(key, text)
+        try:
+            expression.check_names(known, LIMITS)
+        except ExpressionError as error:
+            raise SweepError(f"{self.sweep.path}: {key}: {error}") from None
+        self.limit_names |= expression.names - set(known)
+        return expression
+
+    def variants(self, limits: Mapping[str, int], removed: Removed) -> Iterator[Variant]:
+        sweep = self.sweep
+        points = math.prod(len(values) for values in sweep.parameters.values())
+        if points > MAX_POINTS:
+            raise SweepError(f"{sweep.path}: parameters: {points} points; at most {MAX_POINTS} are gone through")
+        number = 0
+        for values in itertools.product(*sweep.parameters.values()):
+            removed.points += 1
+            parameters = dict(zip(sweep.parameters, values, strict=True))
+            variant = self._point(number, parameters, limits, removed)
+            if variant is not None:
+                yield variant
+                number += 1
+
+    def _point(
+        self, number: int, parameters: dict[str, int], limits: Mapping[str, int], removed: Removed
+    ) -> Variant | None:
+        sweep = self.sweep
+        names: dict[str, int] = {**sweep.problem, **parameters}
+        scope: dict[str, int] = {**limits, **names}
+
+        def value(key: str, expression: Expression) -> int:
+            try:
+                return expression.evaluate(scope)
+            except ExpressionError as error:
+                at = ", ".join(f"{n}={v}" for n, v in parameters.items())
+                raise SweepError(f"{sweep.path}: {key}: {error} (at {at or 'the only point'})") from None
+
+        for name, expression, _ in self.derive:
+            names[name] = scope[name] = value(f"derive.{name}", expression)
+        excluded = ""
+        for index, (text, expression, depends) in enumerate(self.constraints):
+            if value(f"constraints[{index}]", expression):
+                continue
+            if not depends:
+                removed.count(text)
+                return None
+            used = ", ".join(f"{n}={scope[n]}" for n in sorted(expression.names))
+            excluded = excluded or f"constraint '{text}' is false here ({used})"
+        if sweep.launch.block is None:
+            block = (0, 0, 0)  # Triton: decided by the compiler
+        else:
+            block = _dim3(value("launch.block", e) for e in self.block)
+        if math.prod(block) > MAX_THREADS_PER_BLOCK:
+            reason = f"block of at most {MAX_THREADS_PER_BLOCK} threads"
+            if not self.block_depends:
+                removed.count(reason)
+                return None
+            excluded = excluded or f"block of {math.prod(block)} threads; at most {MAX_THREADS_PER_BLOCK}"
+        grid = _dim3(value("launch.grid", e) for e in self.grid)
+        shared = value("launch.shared", self.shared)
+        arguments: tuple[ArgumentSpec, ...] = ()
+        if not excluded:
+            self._check_launch(parameters, grid, block, shared)
+            arguments = tuple(argument.at(value) for argument in self.arguments)
+        return Variant(sweep.name, number, parameters, names, grid, block, shared, arguments, excluded)
+
+    def _check_launch(self, parameters: dict[str, int], grid: Dim3, block: Dim3, shared: int) -> None:
+        at = ", ".join(f"{n}={v}" for n, v in parameters.items()) or "the only point"
+        limits = (2**31 - 1, 65535, 65535)  # CUDA programming guide: grid dimensions
+        for axis, size, limit in zip("xyz", grid, limits, strict=True):
+            if not 1 <= size <= limit:
+                raise SweepError(f"{self.sweep.path}: launch.grid: {axis} is {size}, not 1 to {limit} (at {at})")
+        if self.sweep.launch.block is not None and min(block) < 1:
+            raise SweepError(f"{self.sweep.path}: launch.block: {block} has a dimension below 1 (at {at})")
+        if shared < 0:
+            raise SweepError(f"{self.sweep.path}: launch.shared: {shared} is negative (at {at})")
+
+
+class _CompiledArgument:
+    """One argument's expressions, compiled."""
+
+    def __init__(self, owner: _Compiled, argument: Argument, known: list[str]) -> None:
+        self.path = owner.sweep.path
+        self.argument = argument
+        self.key = f"arguments.{argument.name}"
+        self.constant: float | None = None
+        self.value: Expression | None = None
+        if isinstance(argument.value, float):
+            self.constant = argument.value
+        elif argument.value is not None:
+            self.constant = _plain_float(argument.value)
+            if self.constant is None:
+                self.value = owner._parse(f"{self.key}.value", argument.value, known)
+        self.shape = [owner._parse(f"{self.key}.shape", text, known) for text in argument.shape or []]
+        self.entries: Expression | None = None
+        if isinstance(argument.fill, CsrOffsets):
+            self.entries = owner._parse(f"{self.key}.fill.csr_offsets", argument.fill.csr_offsets, known)
+
+    def at(self, value: Value) -> ArgumentSpec:
+        argument = self.argument
+        dtype = argument.dtype or "uint64"
+        if argument.shape is None:
+            number: int | float = (
+                value(f"{self.key}.value", self.value) if self.value is not None else self.constant or 0.0
+            )
+            return ScalarSpec(argument.name, dtype, self._checked(dtype, number))
+        shape = tuple(value(f"{self.key}.shape", expression) for expression in self.shape)
+        if any(size < 0 for size in shape):
+            raise SweepError(f"{self.path}: {self.key}.shape: {list(shape)} has a negative size")
+        fill = self._fill(value, "zeros" if argument.output else "normal")
+        return BufferSpec(argument.name, dtype, shape, fill, argument.output)
+
+    def _checked(self, dtype: str, number: int | float) -> int | float:
+        if dtype.startswith(("float", "bfloat")):
+            return float(number)
+        if number != int(number):
+            raise SweepError(f"{self.path}: {self.key}.value: {number} is not an integer, as {dtype} asks")
+        bits = 8 * DTYPES[dtype]
+        low, high = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        if not low <= number <= high:
+            raise SweepError(f"{self.path}: {self.key}.value: {number} does not fit {dtype} ({low} to {high})")
+        return int(number)
+
+    def _fill(self, value: Value, default: str) -> FillSpec:
+        fill = self.argument.fill
+        if self.argument.output:
+            return FillSpec("zeros")  # outputs start at zero, whatever the fill
+        if isinstance(fill, Integers):
+            return FillSpec("integers", low=fill.integers[0], high=fill.integers[1])
+        if self.entries is not None:
+            return FillSpec("csr_offsets", entries=value(f"{self.key}.fill", self.entries))
+        return FillSpec(str(fill or default))
+
+
+def _plain_float(text: int | str) -> float | None:
+    """A number with a point or an exponent ('1e-5' is a string in YAML 1.1); None for integers and expressions."""
+    if isinstance(text, int):
+        return None
+    try:
+        int(text)
+        return None
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _dim3(sizes: Iterator[int]) -> Dim3:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z

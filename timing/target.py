@@ -83,6 +83,7 @@ class Limits:
     shared_reserved_per_block_bytes: int
     shared_unit_bytes: int
     shared_carveouts_kb: tuple[int, ...]
+    carveout_headroom_kb: int  # largest carve-out the driver takes only to leave room (timing.occupancy.carveout)
     max_cluster: int
 
 
@@ -545,11 +546,13 @@ def _check(target: Target, file: str) -> None:
          "limits.max_threads_per_sm must be max_warps_per_sm * warp_size"),
         (limits.shared_carveouts_kb[-1] * 1024 == limits.shared_per_sm_bytes,
          "limits.shared_per_sm_bytes must be the largest of shared_carveouts_kb"),
+        (limits.carveout_headroom_kb in limits.shared_carveouts_kb,
+         "limits.carveout_headroom_kb must be one of shared_carveouts_kb"),
         (limits.shared_per_block_optin_bytes + limits.shared_reserved_per_block_bytes <= limits.shared_per_sm_bytes,
          "limits.shared_per_block_optin_bytes plus the reserved bytes must fit shared_per_sm_bytes"),
         (limits.shared_per_sm_bytes <= target.l1.unified_kb * 1024,
          "limits.shared_per_sm_bytes must fit l1.unified_kb"),
-        (0 < target.gpu.tensor_clock_mhz <= target.gpu.max_clock_mhz and 0 < target.gpu.clock_mhz,
+        (0 < target.gpu.tensor_clock_mhz <= target.gpu.max_clock_mhz and target.gpu.clock_mhz > 0,
          "gpu clocks must be positive, tensor_clock_mhz at most max_clock_mhz"),
         (target.gpu.clock_mhz <= target.gpu.max_clock_mhz, "gpu.clock_mhz must be at most max_clock_mhz"),
         (0 < target.dram.read_efficiency <= 1 and 0 < target.dram.mixed_efficiency <= 1,

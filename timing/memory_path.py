@@ -1,0 +1,173 @@
+"""The memory side of one SM: L1 tags and sectors, and its share of L2 and DRAM, as numba functions.
+
+Bandwidths are modelled as servers that are free from some cycle on (first come, first served, in issue order);
+latencies are added to the service time. The state of all servers is one float64 array, indices below; parameters are
+another (see `timing.sm_parameters`). All times are SM cycles.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from timing.sm_parameters import (
+    ATOMIC_LATENCY,
+    DRAM_CYCLES_PER_SECTOR,
+    DRAM_LATENCY,
+    DRAM_WRITE_CYCLES_PER_SECTOR,
+    L1_HIT_LATENCY,
+    L1_SECTORS,
+    L1_WAYS,
+    L2_CYCLES_PER_SECTOR,
+    L2_LATENCY,
+    L2_WRITE_CYCLES_PER_SECTOR,
+)
+
+# Servers
+LSU_FREE = 0  # the SM's shared load/store data stage
+L2_FREE = 1  # SM to L2 and back: read sectors
+L2_WRITE_FREE = 2
+DRAM_FREE = 3
+ATOMIC_FREE = 4
+LAST_STORE = 5  # when the last store so far is accepted by L2
+N_SERVERS = 6
+
+# Traffic counters
+C_L1_SECTORS = 0
+C_L1_HITS = 1
+C_L2_READ_SECTORS = 2
+C_L2_WRITE_SECTORS = 3
+C_DRAM_READ_SECTORS = 4
+C_DRAM_WRITE_SECTORS = 5
+C_ATOMICS = 6
+N_TRAFFIC = 7
+
+
+@njit(cache=True, inline="always")
+def _hash01(line: np.uint64) -> float:
+    """A fixed pseudo-random number in [0, 1) for a line: which lines miss in L2 is the same in every run."""
+    h = line * np.uint64(0x9E3779B97F4A7C15)
+    h ^= h >> np.uint64(29)
+    h *= np.uint64(0xBF58476D1CE4E5B9)
+    h ^= h >> np.uint64(32)
+    return float(h & np.uint64(0xFFFFFF)) / 16777216.0
+
+
+@njit(cache=True, inline="always")
+def popcount4(mask: int) -> int:
+    return (mask & 1) + ((mask >> 1) & 1) + ((mask >> 2) & 1) + ((mask >> 3) & 1)
+
+
+@njit(cache=True)
+def miss_share(line, regions, shares, n_regions):
+    """Share of this line's L2 accesses that go to DRAM. Regions: [first line, last line], sorted."""
+    lo = 0
+    hi = n_regions
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if regions[mid, 1] < line:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo < n_regions and regions[lo, 0] <= line:
+        return shares[lo]
+    return 0.0
+
+
+@njit(cache=True)
+def l2_read(line, sectors, t, servers, traffic, p, regions, shares):
+    """A read of `sectors` sectors of a line leaves the SM at `t`; returns when its data is at L1."""
+    start = max(t, servers[L2_FREE])
+    servers[L2_FREE] = start + sectors * p[L2_CYCLES_PER_SECTOR]
+    traffic[C_L2_READ_SECTORS] += sectors
+    done = start + p[L2_LATENCY]
+    share = miss_share(line, regions, shares[:, 0], regions.shape[0])
+    if share > 0.0 and _hash01(np.uint64(line)) < share:
+        begin = max(start, servers[DRAM_FREE])
+        servers[DRAM_FREE] = begin + sectors * p[DRAM_CYCLES_PER_SECTOR]
+        traffic[C_DRAM_READ_SECTORS] += sectors
+        done = begin + p[DRAM_LATENCY]
+    return done
+
+
+@njit(cache=True)
+def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares):
+    """A load touches sectors `mask` of `line` at `t` (tag stage); returns when the data can be written back."""
+    sectors = popcount4(mask)
+    traffic[C_L1_SECTORS] += sectors
+    if not use_l1:
+        return l2_read(line, sectors, t, servers, traffic, p, regions, shares)
+    ways = int(p[L1_WAYS])
+    sets = int(p[L1_SECTORS]) // (4 * ways)
+    if sets < 1:
+        sets = 1
+    # line bits are folded so that power-of-two strides spread over the sets
+    s = int((line ^ (line >> 7) ^ (line >> 15)) % sets)
+    base = s * ways
+    victim = base
+    oldest = used[base]
+    for w in range(base, base + ways):
+        if tags[w] == line:
+            used[w] = t
+            missing = mask & ~valid[w]
+            if missing == 0:
+                traffic[C_L1_HITS] += sectors
+                done = t + p[L1_HIT_LATENCY]
+                return max(done, ready[w])
+            n = popcount4(missing)
+            traffic[C_L1_HITS] += sectors - n
+            done = l2_read(line, n, t, servers, traffic, p, regions, shares)
+            valid[w] |= missing
+            ready[w] = max(ready[w], done)
+            return done
+        if used[w] < oldest:
+            oldest = used[w]
+            victim = w
+    done = l2_read(line, sectors, t, servers, traffic, p, regions, shares)
+    tags[victim] = line
+    valid[victim] = mask
+    ready[victim] = done
+    used[victim] = t
+    return done
+
+
+@njit(cache=True)
+def store(line, mask, t, servers, traffic, p, tags, valid, regions, shares):
+    """A write-through store of a line's sectors; returns when L2 has accepted it. L1 keeps a line it already had."""
+    sectors = popcount4(mask)
+    start = max(t, servers[L2_WRITE_FREE])
+    servers[L2_WRITE_FREE] = start + sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
+    traffic[C_L2_WRITE_SECTORS] += sectors
+    share = miss_share(line, regions, shares[:, 1], regions.shape[0])
+    if share > 0.0 and _hash01(np.uint64(line) ^ np.uint64(0x5555)) < share:
+        # written back later: takes DRAM time, nobody waits for it, but L2 accepts no more than DRAM drains
+        begin = max(start, servers[DRAM_FREE])
+        servers[DRAM_FREE] = begin + sectors * p[DRAM_WRITE_CYCLES_PER_SECTOR]
+        traffic[C_DRAM_WRITE_SECTORS] += sectors
+        if begin > start:
+            servers[L2_WRITE_FREE] = max(servers[L2_WRITE_FREE], begin)
+            start = begin
+    if start > servers[LAST_STORE]:
+        servers[LAST_STORE] = start
+    return start
+
+
+@njit(cache=True)
+def atomic(line, mask, lanes, t, cycles_per_lane, servers, traffic, p, hot_line, hot_free):
+    """A global atomic on one line; returns when its result is back.
+
+    `cycles_per_lane` is how long the L2 unit is taken by one lane's operation as this SM sees it (larger for lines
+    that every SM hammers). Lines that many CTAs share are serialised by their own server.
+    """
+    traffic[C_ATOMICS] += lanes
+    start = max(t, servers[ATOMIC_FREE])
+    slot = int(line % hot_line.shape[0])
+    if hot_line[slot] == line:
+        start = max(start, hot_free[slot])
+    hot_line[slot] = line
+    hot_free[slot] = start + lanes * cycles_per_lane
+    sectors = popcount4(mask)
+    servers[ATOMIC_FREE] = max(t, servers[ATOMIC_FREE]) + sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
+    if start > servers[LAST_STORE]:
+        servers[LAST_STORE] = start
+    return start + p[ATOMIC_LATENCY]

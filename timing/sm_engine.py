@@ -1,0 +1,643 @@
+"""The SM pipeline: replays traced CTAs on one SM, cycle by cycle, and attributes every warp-cycle to a stall reason.
+
+What is modelled, per sub-core: one issue a cycle from the warp that issued last while it stays eligible, else from the
+youngest eligible one; stall counts, wait masks and dependence counters from the control bits; execution-pipe intervals;
+register read ports; the MIO and LG queues in front of the SM's shared load/store unit; an L0 instruction cache with a
+stream prefetcher. Per SM: the L1 instruction cache, the load/store data stage, L1/L2/DRAM (`timing.memory_path`),
+barriers, CTA slots. Times of results are known when an instruction issues, so idle stretches are skipped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from interpreter.isa.pipes import MemoryKind, Pipe
+from interpreter.trace import LOCAL_LINE
+from timing import sm_parameters as sp
+from timing.instruction_fetch import LINE_ROWS, N_PORTS, SUB_CORES, fetch_stream
+from timing.memory_path import (
+    LAST_STORE,
+    LSU_FREE,
+    N_SERVERS,
+    N_TRAFFIC,
+    atomic,
+    l1_load,
+    store,
+)
+from timing.sm_rows import (
+    ACTION_ARRIVE,
+    ACTION_BARRIER,
+    ACTION_BRANCH,
+    ACTION_COMMIT,
+    ACTION_DEPBAR,
+    ACTION_EXIT,
+    ACTION_MEMBAR,
+    ACTION_SLEEP,
+)
+from timing.stalls import Stall
+
+INFINITE = 1 << 60
+MAX_SLOTS = 64
+N_PIPES = len(Pipe) + 1
+LITE = len(Pipe)  # second half of the FMA pipe, used by FMA instructions only
+RING = 32  # power of two, at least the deepest queue
+SB_HISTORY = 8  # completions kept per scoreboard for DEPBAR.LE n
+
+# plain integers for numba
+_LOAD_GLOBAL, _STORE_GLOBAL = int(MemoryKind.LOAD_GLOBAL), int(MemoryKind.STORE_GLOBAL)
+_LOAD_SHARED, _STORE_SHARED = int(MemoryKind.LOAD_SHARED), int(MemoryKind.STORE_SHARED)
+_LOAD_LOCAL, _STORE_LOCAL = int(MemoryKind.LOAD_LOCAL), int(MemoryKind.STORE_LOCAL)
+_ATOMIC_GLOBAL, _REDUCE_GLOBAL = int(MemoryKind.ATOMIC_GLOBAL), int(MemoryKind.REDUCE_GLOBAL)
+_ATOMIC_SHARED, _COPY_ASYNC = int(MemoryKind.ATOMIC_SHARED), int(MemoryKind.COPY_ASYNC)
+_SHUFFLE = int(MemoryKind.SHUFFLE)
+_FMA, _FMA_HEAVY, _LSU, _XU = int(Pipe.FMA), int(Pipe.FMA_HEAVY), int(Pipe.LSU), int(Pipe.XU)
+_SPECIAL, _ASYNC, _FP64 = int(Pipe.SPECIAL), int(Pipe.ASYNC), int(Pipe.FP64)
+_SELECTED, _NOT_SELECTED, _WAIT = int(Stall.SELECTED), int(Stall.NOT_SELECTED), int(Stall.WAIT)
+_NO_INSTRUCTION, _BRANCH = int(Stall.NO_INSTRUCTION), int(Stall.BRANCH_RESOLVING)
+_DISPATCH, _MATH, _MIO, _LG = (
+    int(Stall.DISPATCH_STALL),
+    int(Stall.MATH_PIPE_THROTTLE),
+    int(Stall.MIO_THROTTLE),
+    int(Stall.LG_THROTTLE),
+)
+_SHORT, _LONG = int(Stall.SHORT_SCOREBOARD), int(Stall.LONG_SCOREBOARD)
+_BARRIER, _MEMBAR, _SLEEP = int(Stall.BARRIER), int(Stall.MEMBAR), int(Stall.SLEEPING)
+
+
+@njit(cache=True)
+def run_sm(
+    rows,
+    events,
+    warp_start,
+    lines,
+    line_start,
+    warps_per_cta,
+    order,  # trace CTA indices in the order this SM receives them
+    resident,  # CTAs at once
+    p,  # parameters, see timing.sm_parameters
+    regions,  # int64[n, 2]: first and last line of each allocation, sorted
+    shares,  # float64[n, 3]: DRAM share of reads, of writes, and cycles an atomic lane takes
+    budget,  # stop launching CTAs after this many issued instructions
+    stalls,  # float64[n_rows, N_STALLS], warp-cycles, added to
+    cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run
+    issued_at,  # int64[len(order)], instructions issued when the CTA was completed
+):
+    """Returns (cycles, instructions issued, CTAs completed, traffic counters, busy cycles per pipe)."""
+    servers = np.zeros(N_SERVERS)
+    traffic = np.zeros(N_TRAFFIC)
+    ways = int(p[sp.L1_WAYS])
+    n_lines = max(int(p[sp.L1_SECTORS]) // 4, ways)
+    tags = np.full(n_lines, -1, np.int64)
+    valid = np.zeros(n_lines, np.int64)
+    ready_line = np.zeros(n_lines)
+    used = np.full(n_lines, -1.0)
+    hot_line = np.full(4096, -1, np.int64)
+    hot_free = np.zeros(4096)
+
+    pipe_free = np.zeros((SUB_CORES, N_PIPES))
+    pipe_busy = np.zeros(N_PIPES)
+    shared_free = np.zeros(N_PIPES)  # pipes one unit of which serves the whole SM
+    bank_free = np.zeros((SUB_CORES, 2))
+    mio_ring = np.zeros((SUB_CORES, RING))
+    mio_head = np.zeros(SUB_CORES, np.int64)
+    lg_ring = np.zeros((SUB_CORES, RING))
+    lg_head = np.zeros(SUB_CORES, np.int64)
+    agu_free = np.zeros(SUB_CORES)
+    mio_depth = int(p[sp.MIO_QUEUE])
+    lg_depth = int(p[sp.LG_QUEUE])
+    l0_tag = np.full((SUB_CORES, int(p[sp.L0_LINES])), -1, np.int64)
+    l0_ready = np.zeros((SUB_CORES, int(p[sp.L0_LINES])))
+    l1i_tag = np.full(int(p[sp.L1I_LINES]), -1, np.int64)
+    l1i_ready = np.zeros(int(p[sp.L1I_LINES]))
+    fetch_free = np.zeros(N_PORTS)
+    n_code_lines = (rows.shape[0] + LINE_ROWS - 1) // LINE_ROWS
+
+    n_slots = MAX_SLOTS
+    live = np.zeros(n_slots, np.bool_)
+    event = np.zeros(n_slots, np.int64)
+    event_end = np.zeros(n_slots, np.int64)
+    line_at = np.zeros(n_slots, np.int64)
+    ready_at = np.full(n_slots, INFINITE, np.int64)
+    wait_until = np.zeros(n_slots, np.int64)  # end of the fixed stall
+    reason = np.zeros(n_slots, np.int64)
+    last_issue = np.zeros(n_slots, np.int64)
+    age = np.zeros(n_slots, np.int64)
+    sub_core_of = np.zeros(n_slots, np.int64)
+    cta_of = np.zeros(n_slots, np.int64)
+    sb_time = np.zeros((n_slots, 6))
+    sb_reason = np.zeros((n_slots, 6), np.int64)
+    sb_history = np.zeros((n_slots, 6, SB_HISTORY))
+    sb_count = np.zeros((n_slots, 6), np.int64)
+    copy_group = np.zeros(n_slots)  # completion of the asynchronous copies since the last commit
+    local_base = np.zeros(n_slots, np.int64)
+
+    cta_slots = max(resident, 1)
+    cta_live = np.zeros(cta_slots, np.int64)  # warps still running
+    cta_index = np.full(cta_slots, -1, np.int64)
+    cta_warps = np.full((cta_slots, MAX_SLOTS), -1, np.int64)
+    arrived = np.zeros((cta_slots, 16), np.int64)
+    barrier_need = np.zeros((cta_slots, 16), np.int64)
+    waiting_at = np.full(n_slots, -1, np.int64)  # barrier id a warp waits at
+
+    last_warp = np.full(SUB_CORES, -1, np.int64)
+    last_yield = np.zeros(SUB_CORES, np.bool_)
+    next_time = np.full(SUB_CORES, INFINITE, np.int64)
+    members = np.full((SUB_CORES, MAX_SLOTS), -1, np.int64)
+    n_members = np.zeros(SUB_CORES, np.int64)
+
+    next_cta = 0
+    completed = 0
+    issued = 0
+    now = 0
+    end_time = 0
+    launch_free = 0.0
+    age_counter = 0
+    pending_slots = np.zeros(cta_slots)  # time a CTA slot becomes free
+    slot_empty = np.ones(cta_slots, np.bool_)
+    n_empty = cta_slots
+
+    while True:
+        # ---- CTA launch ----
+        if n_empty > 0 and next_cta < order.shape[0] and issued < budget:
+            for c in range(cta_slots):
+                if not slot_empty[c] or next_cta >= order.shape[0]:
+                    continue
+                start = max(pending_slots[c], launch_free)
+                launch_free = start + p[sp.CTA_LAUNCH_INTERVAL]
+                begin = int(start + p[sp.CTA_LAUNCH_LATENCY])
+                slot_empty[c] = False
+                n_empty -= 1
+                cta_index[c] = next_cta
+                cta_live[c] = warps_per_cta
+                for b in range(16):
+                    arrived[c, b] = 0
+                    barrier_need[c, b] = 0
+                traced = order[next_cta]
+                next_cta += 1
+                # warps go round the sub-cores, starting where fewest live
+                first = 0
+                for s in range(1, SUB_CORES):
+                    if n_members[s] < n_members[first]:
+                        first = s
+                for w in range(warps_per_cta):
+                    slot = 0
+                    while live[slot]:
+                        slot += 1
+                    k = traced * warps_per_cta + w
+                    live[slot] = True
+                    event[slot] = warp_start[k]
+                    event_end[slot] = warp_start[k + 1]
+                    line_at[slot] = line_start[k]
+                    s = (first + w) % SUB_CORES
+                    sub_core_of[slot] = s
+                    members[s, n_members[s]] = slot
+                    n_members[s] += 1
+                    cta_of[slot] = c
+                    cta_warps[c, w] = slot
+                    age[slot] = age_counter
+                    local_base[slot] = age_counter << 24
+                    age_counter += 1
+                    for b in range(6):
+                        sb_time[slot, b] = 0.0
+                        sb_count[slot, b] = 0
+                    copy_group[slot] = 0.0
+                    waiting_at[slot] = -1
+                    # warps of a CTA become ready one after another
+                    at = begin + int(w * p[sp.WARP_LAUNCH_INTERVAL])
+                    last_issue[slot] = at - 1
+                    wait_until[slot] = at
+                    line = int(events[event[slot]]["row"]) // LINE_ROWS
+                    got = fetch_stream(
+                        line, float(at), s, n_code_lines, p, l0_tag, l0_ready, l1i_tag, l1i_ready, fetch_free
+                    )
+                    f = max(at, int(np.ceil(got)))
+                    ready_at[slot] = f
+                    reason[slot] = _NO_INSTRUCTION
+                    if f < next_time[s]:
+                        next_time[s] = f
+
+        # ---- advance to the next cycle in which something may issue ----
+        t_next = INFINITE
+        for s in range(SUB_CORES):
+            if next_time[s] < t_next:
+                t_next = next_time[s]
+        if t_next >= INFINITE:
+            break
+        now = t_next
+
+        for s in range(SUB_CORES):
+            if next_time[s] > now:
+                continue
+            next_time[s] = INFINITE  # lowered below, and by barrier releases meanwhile
+            # ---- choose a warp ----
+            chosen = -1
+            best_age = -1
+            best_next = INFINITE
+            # a warp that yields leaves the slot to another eligible one, if there is any
+            greedy = last_warp[s]
+            for m in range(n_members[s]):
+                slot = members[s, m]
+                at = ready_at[slot]
+                if at > now:
+                    if at < best_next:
+                        best_next = at
+                    continue
+                row = int(events[event[slot]]["row"])
+                r = rows[row]
+                pipe = int(r["pipe"])
+                free = now
+                why = _NOT_SELECTED
+                if pipe == _FMA:
+                    t = min(pipe_free[s, _FMA_HEAVY], pipe_free[s, LITE])
+                    if t > now:
+                        free = int(np.ceil(t))
+                        why = _MATH
+                elif pipe == _LSU or pipe == _XU or pipe == _SPECIAL or pipe == _ASYNC:
+                    kind = int(r["memory"])
+                    if (
+                        kind == _LOAD_GLOBAL
+                        or kind == _STORE_GLOBAL
+                        or kind == _LOAD_LOCAL
+                        or kind == _STORE_LOCAL
+                        or kind == _ATOMIC_GLOBAL
+                        or kind == _REDUCE_GLOBAL
+                        or kind == _COPY_ASYNC
+                    ):
+                        t = lg_ring[s, (lg_head[s] - lg_depth) & (RING - 1)]
+                        if lg_head[s] >= lg_depth and t > now:
+                            free = int(np.ceil(t))
+                            why = _LG
+                    else:
+                        t = mio_ring[s, (mio_head[s] - mio_depth) & (RING - 1)]
+                        if mio_head[s] >= mio_depth and t > now:
+                            free = int(np.ceil(t))
+                            why = _MIO
+                else:
+                    t = pipe_free[s, pipe]
+                    if t > now:
+                        free = int(np.ceil(t))
+                        why = _MATH
+                if free <= now and r["variable"] == 0 and (r["reads_even"] > 0 or r["reads_odd"] > 0):
+                    # reads must fit a window of three cycles on the two register banks
+                    over = max(
+                        bank_free[s, 0] + r["reads_even"] if r["reads_even"] > 0 else 0.0,
+                        bank_free[s, 1] + r["reads_odd"] if r["reads_odd"] > 0 else 0.0,
+                    ) - (now + p[sp.READ_WINDOW])
+                    if over > 0:
+                        free = now + int(np.ceil(over))
+                        why = _DISPATCH
+                if free > now:
+                    # throttled: not a candidate before `free`; the time until then belongs to `why`
+                    stalls[row, why] += free - now
+                    # from its own ready time up to now it was eligible and others went first, or throttled already
+                    wait_from = ready_at[slot]
+                    _account(stalls, row, last_issue[slot], wait_until[slot], wait_from, now, int(reason[slot]))
+                    last_issue[slot] = free - 1
+                    wait_until[slot] = free
+                    ready_at[slot] = free
+                    if free < best_next:
+                        best_next = free
+                    continue
+                preferred = 0
+                if slot == greedy and not last_yield[s]:
+                    preferred = 1
+                score = age[slot] + (preferred << 40)
+                if slot == greedy and last_yield[s]:
+                    score = 0
+                if score > best_age or chosen < 0:
+                    if chosen >= 0:
+                        best_next = now + 1
+                    best_age = score
+                    chosen = slot
+                else:
+                    best_next = now + 1
+            if chosen < 0:
+                next_time[s] = min(next_time[s], best_next)
+                continue
+
+            # ---- issue ----
+            slot = chosen
+            e = events[event[slot]]
+            row = int(e["row"])
+            r = rows[row]
+            pipe = int(r["pipe"])
+            kind = int(r["memory"])
+            c = cta_of[slot]
+            issued += 1
+            _account(stalls, row, last_issue[slot], wait_until[slot], ready_at[slot], now, int(reason[slot]))
+            stalls[row, _SELECTED] += 1
+            last_issue[slot] = now
+            last_warp[s] = slot
+            last_yield[s] = r["yields"] != 0
+            interval = float(r["interval"])
+            latency = float(r["latency"])
+            done = now + latency
+            read_done = now + p[sp.READ_LATENCY]
+            why_sb = _SHORT
+            lanes = int(e["lanes"])
+            n = int(e["lines"])
+            wavefronts = int(e["wavefronts"])
+
+            if pipe == _FMA:
+                if pipe_free[s, LITE] <= pipe_free[s, _FMA_HEAVY]:
+                    pipe_free[s, LITE] = max(pipe_free[s, LITE], now) + 2 * interval
+                else:
+                    pipe_free[s, _FMA_HEAVY] = max(pipe_free[s, _FMA_HEAVY], now) + 2 * interval
+                pipe_busy[_FMA] += interval
+            elif pipe == _LSU:
+                is_lg = not (
+                    kind == _LOAD_SHARED or kind == _STORE_SHARED or kind == _ATOMIC_SHARED or kind == _SHUFFLE
+                )
+                # address unit of the sub-core, then the SM's data stage
+                ready = max(now + p[sp.MIO_LATENCY], agu_free[s])
+                agu_free[s] = ready + interval
+                if lanes == 0:
+                    stage = ready
+                    done = stage + 1
+                    read_done = stage
+                else:
+                    stage = max(ready, servers[LSU_FREE])
+                    if kind == _SHUFFLE:
+                        cost = p[sp.SHUFFLE_CYCLES]
+                    elif kind == _LOAD_SHARED or kind == _STORE_SHARED:
+                        cost = max(wavefronts * p[sp.WAVEFRONT_CYCLES], p[sp.LSU_MIN_CYCLES])
+                    elif kind == _ATOMIC_SHARED:
+                        cost = max(wavefronts * p[sp.ATOMS_CYCLES], p[sp.LSU_MIN_CYCLES])
+                    else:
+                        cost = max(n * p[sp.TAG_CYCLES], p[sp.LSU_MIN_CYCLES])
+                        if kind == _COPY_ASYNC:
+                            cost = max(cost, wavefronts * p[sp.WAVEFRONT_CYCLES])
+                    servers[LSU_FREE] = stage + cost
+                    pipe_busy[_LSU] += cost
+                    read_done = stage + cost + p[sp.READ_LATENCY]
+                    if kind == _LOAD_SHARED or kind == _SHUFFLE or kind == _ATOMIC_SHARED:
+                        done = stage + cost - 1 + latency - p[sp.MIO_LATENCY]
+                    elif kind == _STORE_SHARED:
+                        done = stage + cost
+                    else:
+                        why_sb = _LONG
+                        done = stage + cost
+                        at = line_at[slot]
+                        step = cost / max(n, 1)
+                        for k in range(n):
+                            entry = lines[at + k]
+                            line = np.int64(entry >> np.uint64(4))
+                            mask = np.int64(entry & np.uint64(15))
+                            if line >= LOCAL_LINE:
+                                line += local_base[slot]
+                            tt = stage + k * step
+                            if kind == _LOAD_GLOBAL or kind == _COPY_ASYNC or kind == _LOAD_LOCAL:
+                                use = r["strong"] == 0 and r["bypass_l1"] == 0
+                                got = l1_load(
+                                    line, mask, tt, use, servers, traffic, p, tags, valid, ready_line, used,
+                                    regions, shares,
+                                )
+                                done = max(done, got)
+                            elif kind == _STORE_GLOBAL:
+                                store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
+                            elif kind == _STORE_LOCAL:
+                                # local memory is written back lazily: allocate in L1 without a fetch
+                                _local_store(line, mask, tt, p, tags, valid, ready_line, used)
+                            else:
+                                cost_lane = _atomic_cycles(line, regions, shares)
+                                per_line = max(1, lanes // max(n, 1)) if wavefronts <= 1 else wavefronts
+                                got = atomic(
+                                    line, mask, per_line, tt, cost_lane, servers, traffic, p, hot_line, hot_free
+                                )
+                                done = max(done, got)
+                        if kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL:
+                            done += int(r["width"]) * p[sp.WIDTH_CYCLES]
+                        line_at[slot] = at + n
+                        if kind == _COPY_ASYNC:
+                            copy_group[slot] = max(copy_group[slot], done)
+                dispatched = stage if lanes > 0 else ready
+                if is_lg:
+                    lg_ring[s, lg_head[s] & (RING - 1)] = dispatched
+                    lg_head[s] += 1
+                else:
+                    mio_ring[s, mio_head[s] & (RING - 1)] = dispatched
+                    mio_head[s] += 1
+            elif pipe == _XU or pipe == _SPECIAL or pipe == _ASYNC:
+                start = max(float(now), pipe_free[s, pipe])
+                pipe_free[s, pipe] = start + interval
+                pipe_busy[pipe] += interval
+                mio_ring[s, mio_head[s] & (RING - 1)] = start
+                mio_head[s] += 1
+                done = start + latency
+                read_done = start + p[sp.READ_LATENCY]
+            elif interval >= p[sp.SHARED_UNIT] and p[sp.SHARED_UNIT] > 0 and pipe == _FP64:
+                start = max(float(now), shared_free[pipe])
+                shared_free[pipe] = start + interval / SUB_CORES
+                pipe_free[s, pipe] = start
+                pipe_busy[pipe] += interval / SUB_CORES
+                done = start + latency
+            else:
+                pipe_free[s, pipe] = max(pipe_free[s, pipe], now) + interval
+                pipe_busy[pipe] += interval
+            if r["variable"] == 0:
+                if r["reads_even"] > 0:
+                    bank_free[s, 0] = max(bank_free[s, 0], float(now)) + r["reads_even"]
+                if r["reads_odd"] > 0:
+                    bank_free[s, 1] = max(bank_free[s, 1], float(now)) + r["reads_odd"]
+
+            b = int(r["write_barrier"])
+            if b < 6:
+                if done > sb_time[slot, b]:
+                    sb_time[slot, b] = done
+                    sb_reason[slot, b] = why_sb
+                sb_history[slot, b, sb_count[slot, b] % SB_HISTORY] = done
+                sb_count[slot, b] += 1
+            b = int(r["read_barrier"])
+            if b < 6 and read_done > sb_time[slot, b]:
+                sb_time[slot, b] = read_done
+                sb_reason[slot, b] = why_sb
+
+            # ---- what comes next for this warp ----
+            action = int(r["action"])
+            base = now + max(int(r["stall"]), 1)
+            event[slot] += 1
+            finished = event[slot] >= event_end[slot]
+            if action == ACTION_EXIT and finished:
+                # the CTA's slot is free when its last warp is gone and its stores are accepted
+                live[slot] = False
+                for m in range(n_members[s]):
+                    if members[s, m] == slot:
+                        n_members[s] -= 1
+                        members[s, m] = members[s, n_members[s]]
+                        break
+                cta_live[c] -= 1
+                if cta_live[c] == 0:
+                    free_at = float(now) + p[sp.EXIT_LATENCY]
+                    k = cta_index[c]
+                    cta_done[k] = free_at
+                    issued_at[k] = issued
+                    completed += 1
+                    if free_at > end_time:
+                        end_time = int(free_at)
+                    slot_empty[c] = True
+                    n_empty += 1
+                    pending_slots[c] = free_at
+                else:
+                    for bid in range(16):
+                        if arrived[c, bid] > 0:
+                            need = barrier_need[c, bid]
+                            if need == 0 or need > cta_live[c]:
+                                need = cta_live[c]
+                            if arrived[c, bid] >= need:
+                                _release(c, bid, now + p[sp.BARRIER_LATENCY], arrived, cta_warps, warps_per_cta, waiting_at,
+                                         ready_at, wait_until, reason, live, next_time, sub_core_of)
+                next_time[s] = min(next_time[s], best_next)
+                continue
+            if finished:
+                raise ValueError("a warp's trace does not end with EXIT")
+
+            nrow = int(events[event[slot]]["row"])
+            nr = rows[nrow]
+            at = base
+            why = _WAIT
+            if action == ACTION_BRANCH and nrow != row + 1:
+                at = max(at, now + int(p[sp.BRANCH_LATENCY]))
+                why = _BRANCH
+            # instruction fetch
+            line = nrow // LINE_ROWS
+            if line != row // LINE_ROWS:
+                got = fetch_stream(
+                    line, float(now), s, n_code_lines, p, l0_tag, l0_ready, l1i_tag, l1i_ready, fetch_free
+                )
+                if got > at:
+                    at = int(np.ceil(got))
+                    why = _NO_INSTRUCTION
+            mask = int(nr["wait_mask"])
+            if mask != 0:
+                for b in range(6):
+                    if (mask >> b) & 1 and sb_time[slot, b] > at:
+                        at = int(np.ceil(sb_time[slot, b]))
+                        why = sb_reason[slot, b]
+            if action == ACTION_COMMIT:
+                b = int(r["write_barrier"])
+                b = b if b < 6 else 0
+                group = max(copy_group[slot], float(now) + 1)
+                copy_group[slot] = 0.0
+                # groups complete in order
+                if sb_count[slot, b] > 0:
+                    group = max(group, sb_history[slot, b, (sb_count[slot, b] - 1) % SB_HISTORY])
+                if int(r["write_barrier"]) < 6:
+                    sb_count[slot, b] -= 1
+                sb_history[slot, b, sb_count[slot, b] % SB_HISTORY] = group
+                sb_count[slot, b] += 1
+                sb_time[slot, b] = max(sb_time[slot, b], group)
+                sb_reason[slot, b] = _LONG
+            elif action == ACTION_DEPBAR:
+                b = int(r["id"])
+                k = sb_count[slot, b] - int(r["count"])
+                if k > 0 and int(r["count"]) < SB_HISTORY:
+                    t = sb_history[slot, b, (k - 1) % SB_HISTORY]
+                    if t > at:
+                        at = int(np.ceil(t))
+                        why = sb_reason[slot, b]
+            elif action == ACTION_MEMBAR:
+                t = max(float(now) + latency, servers[LAST_STORE] + p[sp.MEMBAR_ROUND_TRIP])
+                if t > at:
+                    at = int(np.ceil(t))
+                    why = _MEMBAR
+            elif action == ACTION_SLEEP:
+                at = max(at, now + int(p[sp.SLEEP_CYCLES]))
+                why = _SLEEP
+            wait_until[slot] = base
+            if action == ACTION_BARRIER or action == ACTION_ARRIVE:
+                bid = int(r["id"])
+                need = int(r["count"]) // 32
+                barrier_need[c, bid] = need
+                if need == 0 or need > cta_live[c]:
+                    need = cta_live[c]
+                arrived[c, bid] += 1
+                ready_at[slot] = at
+                reason[slot] = why
+                if action == ACTION_BARRIER:
+                    waiting_at[slot] = bid
+                    ready_at[slot] = INFINITE
+                    reason[slot] = _BARRIER
+                if arrived[c, bid] >= need:
+                    _release(c, bid, now + p[sp.BARRIER_LATENCY], arrived, cta_warps, warps_per_cta, waiting_at,
+                             ready_at, wait_until, reason, live, next_time, sub_core_of)
+            else:
+                ready_at[slot] = at
+                reason[slot] = why
+            if ready_at[slot] < best_next:
+                best_next = ready_at[slot]
+            if best_next <= now:
+                best_next = now + 1
+            next_time[s] = min(next_time[s], best_next)
+
+    if servers[LAST_STORE] > end_time:
+        end_time = int(servers[LAST_STORE])
+    return end_time, issued, completed, traffic, pipe_busy
+
+
+@njit(cache=True, inline="always")
+def _account(stalls, row, last_issue, wait_until, ready_at, now, reason):
+    """Warp-cycles between the last issue and now: fixed wait, then `reason`, then not selected."""
+    begin = last_issue + 1
+    until = min(wait_until, now)
+    if until > begin:
+        stalls[row, _WAIT] += until - begin
+        begin = until
+    until = min(ready_at, now)
+    if until > begin:
+        stalls[row, reason] += until - begin
+        begin = until
+    if now > begin:
+        stalls[row, _NOT_SELECTED] += now - begin
+
+
+@njit(cache=True, inline="always")
+def _atomic_cycles(line, regions, shares):
+    lo = 0
+    hi = regions.shape[0]
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if regions[mid, 1] < line:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo < regions.shape[0] and regions[lo, 0] <= line:
+        return shares[lo, 2]
+    return 1.0
+
+
+@njit(cache=True)
+def _local_store(line, mask, t, p, tags, valid, ready, used):
+    ways = int(p[sp.L1_WAYS])
+    sets = max(int(p[sp.L1_SECTORS]) // (4 * ways), 1)
+    base = int((line ^ (line >> 7) ^ (line >> 15)) % sets) * ways
+    victim = base
+    for w in range(base, base + ways):
+        if tags[w] == line:
+            valid[w] |= mask
+            used[w] = t
+            return
+        if used[w] < used[victim]:
+            victim = w
+    tags[victim] = line
+    valid[victim] = mask
+    ready[victim] = t
+    used[victim] = t
+
+
+@njit(cache=True)
+def _release(c, bid, at, arrived, cta_warps, warps_per_cta, waiting_at, ready_at, wait_until, reason, live, next_time,
+             sub_core_of):
+    """All expected warps have arrived: those waiting go on at `at`."""
+    arrived[c, bid] = 0
+    t = int(at)
+    for w in range(warps_per_cta):
+        slot = cta_warps[c, w]
+        if slot >= 0 and live[slot] and waiting_at[slot] == bid:
+            waiting_at[slot] = -1
+            ready_at[slot] = max(t, wait_until[slot])
+            reason[slot] = _BARRIER
+            s = sub_core_of[slot]
+            if ready_at[slot] < next_time[s]:
+                next_time[s] = ready_at[slot]
+

@@ -1,0 +1,53 @@
+"""The numbers the SM engine needs, as one float64 vector with named indices, taken from a Target."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+
+_next = count()
+L1_SECTORS = next(_next)  # data sectors L1 can hold (unified size less the shared carve-out)
+L1_WAYS = next(_next)
+L1_HIT_LATENCY = next(_next)  # tag stage to result
+L2_LATENCY = next(_next)  # tag stage to result on an L2 hit
+DRAM_LATENCY = next(_next)  # L2 service to result when it comes from DRAM
+L2_CYCLES_PER_SECTOR = next(_next)  # this SM's share of L2 read bandwidth
+L2_WRITE_CYCLES_PER_SECTOR = next(_next)
+DRAM_CYCLES_PER_SECTOR = next(_next)  # this SM's share of DRAM bandwidth
+DRAM_WRITE_CYCLES_PER_SECTOR = next(_next)
+ATOMIC_LATENCY = next(_next)
+MIO_LATENCY = next(_next)  # issue to the SM's load/store stage
+MIO_QUEUE = next(_next)  # instructions a sub-core may have waiting for it
+LG_QUEUE = next(_next)
+LSU_MIN_CYCLES = next(_next)  # the data stage takes at least this long an instruction
+TAG_CYCLES = next(_next)  # a 128-byte line of a global access
+WAVEFRONT_CYCLES = next(_next)  # one shared-memory wavefront
+ATOMS_CYCLES = next(_next)
+SHUFFLE_CYCLES = next(_next)
+WIDTH_CYCLES = next(_next)  # later result per byte a lane loads
+READ_LATENCY = next(_next)  # stage to release of source registers
+READ_WINDOW = next(_next)  # cycles a fixed-latency instruction may spread its register reads over
+SHARED_UNIT = next(_next)  # FP64 interval from which on the unit is one per SM; 0 = never
+L0_LINES = next(_next)
+L1I_LINES = next(_next)
+STREAM_LINES = next(_next)
+L1I_LATENCY = next(_next)
+L1I_INTERVAL = next(_next)  # a sub-core's fetch port, cycles a line
+L1I_SHARED_INTERVAL = next(_next)  # the L1 instruction cache's port, cycles a line
+L2I_LATENCY = next(_next)
+L2I_INTERVAL = next(_next)
+BRANCH_LATENCY = next(_next)  # taken branch to next issue, at least
+BARRIER_LATENCY = next(_next)  # last arrival to next issue
+MEMBAR_ROUND_TRIP = next(_next)
+SLEEP_CYCLES = next(_next)
+CTA_LAUNCH_INTERVAL = next(_next)  # between two CTAs this SM receives
+CTA_LAUNCH_LATENCY = next(_next)
+WARP_LAUNCH_INTERVAL = next(_next)
+EXIT_LATENCY = next(_next)  # last EXIT to the slot being free
+N_PARAMETERS = next(_next)
+
+
+def blank() -> np.ndarray:
+    """A vector of zeros of the right length."""
+    return np.zeros(N_PARAMETERS, np.float64)

@@ -1,0 +1,147 @@
+"""Per-instruction timing facts of one program on one target, as one array the SM engine reads.
+
+Everything that depends only on the instruction (pipe, intervals, control bits, register-port demand) is worked out
+here once, so that the engine's loop has no per-opcode branches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from interpreter.isa.pipes import MemoryKind, Pipe
+from interpreter.program import PT, RZ, Instruction, OperandKind, Program
+from timing.target import Target, row_timing
+
+# What the engine does with a row beyond issuing it.
+ACTION_NONE = 0
+ACTION_EXIT = 1
+ACTION_BARRIER = 2  # BAR.SYNC, BAR.RED: waits for the CTA
+ACTION_ARRIVE = 3  # BAR.ARV
+ACTION_BRANCH = 4
+ACTION_COMMIT = 5  # LDGDEPBAR: closes a group of asynchronous copies
+ACTION_DEPBAR = 6  # DEPBAR.LE SBx, n
+ACTION_MEMBAR = 7
+ACTION_SLEEP = 8
+
+ROW = np.dtype(
+    [
+        ("pipe", "u1"),
+        ("memory", "u1"),  # MemoryKind
+        ("action", "u1"),
+        ("stall", "u1"),
+        ("yields", "u1"),
+        ("write_barrier", "u1"),
+        ("read_barrier", "u1"),
+        ("wait_mask", "u1"),
+        ("width", "u1"),  # bytes a lane
+        ("reads_even", "u1"),  # register-file reads from bank 0 after operand-cache hits
+        ("reads_odd", "u1"),
+        ("id", "u1"),  # barrier id (ACTION_BARRIER, ACTION_ARRIVE) or scoreboard (ACTION_DEPBAR)
+        ("count", "<u2"),  # threads of a partial barrier, or n of DEPBAR.LE; 0 = whole CTA
+        ("variable", "u1"),  # result guarded by a scoreboard
+        ("strong", "u1"),  # load that must not hit L1 (.STRONG.GPU, .SYS, .MMIO)
+        ("bypass_l1", "u1"),  # LDGSTS.BYPASS
+        ("interval", "<f4"),  # cycles the pipe of a sub-core (or the SM when shared) is taken
+        ("latency", "<f4"),  # issue to result, cycles, for variable-latency rows
+    ]
+)
+
+# Pipes whose instructions pass through the MIO queue of their sub-core (Nsight: "memory input/output": shared memory,
+# special functions, dynamic branches). Global and local memory uses the LG queue in front of the same unit.
+MIO_PIPES = (Pipe.LSU, Pipe.XU, Pipe.SPECIAL, Pipe.ASYNC)
+
+
+def build_rows(program: Program, target: Target) -> np.ndarray:
+    """One ROW per instruction of `program` on `target`."""
+    facts = row_timing(program, target)
+    rows = np.zeros(len(program.instructions), ROW)
+    control = program.control
+    for name in ("stall", "write_barrier", "read_barrier", "wait_mask"):
+        rows[name] = control[name]
+    rows["yields"] = control["yield_"]
+    for name in ("pipe", "memory", "width", "interval", "latency", "variable"):
+        rows[name] = facts[name]
+    previous: Instruction | None = None
+    for i, instruction in enumerate(program.instructions):
+        even, odd = _register_reads(instruction, previous)
+        rows["reads_even"][i], rows["reads_odd"][i] = even, odd
+        _set_action(rows, i, instruction)
+        previous = instruction
+    return rows
+
+
+def _set_action(rows: np.ndarray, i: int, instruction: Instruction) -> None:
+    opcode = instruction.opcode
+    if opcode == "EXIT":
+        rows["action"][i] = ACTION_EXIT
+    elif opcode == "BAR":
+        rows["action"][i] = ACTION_ARRIVE if instruction.has("ARV") else ACTION_BARRIER
+        immediates = [o.value for o in instruction.operands if o.kind == OperandKind.IMMEDIATE]
+        rows["id"][i] = (immediates[0] if immediates else 0) & 15
+        rows["count"][i] = immediates[1] & 0xFFFF if len(immediates) > 1 else 0
+    elif opcode in ("BRA", "BRX", "CALL", "RET", "BRXU", "JMP", "JMX"):
+        rows["action"][i] = ACTION_BRANCH
+    elif opcode == "LDGDEPBAR":
+        rows["action"][i] = ACTION_COMMIT
+    elif opcode == "DEPBAR":
+        rows["action"][i] = ACTION_DEPBAR
+        for o in instruction.operands:
+            if o.kind == OperandKind.SCOREBOARD:
+                rows["id"][i] = o.index
+            elif o.kind == OperandKind.IMMEDIATE:
+                rows["count"][i] = o.value
+    elif opcode == "MEMBAR":
+        rows["action"][i] = ACTION_MEMBAR
+    elif opcode == "NANOSLEEP":
+        rows["action"][i] = ACTION_SLEEP
+    if opcode in ("LDG", "LD") and ("STRONG" in instruction.modifiers or "MMIO" in instruction.modifiers):
+        # .STRONG.SM may hit L1; wider scopes may not (PTX memory model)
+        rows["strong"][i] = 0 if instruction.has("SM") or instruction.has("CTA") else 1
+    if opcode == "LDGSTS" and instruction.has("BYPASS"):
+        rows["bypass_l1"][i] = 1
+
+
+def _register_reads(instruction: Instruction, previous: Instruction | None) -> tuple[int, int]:
+    """Reads from the even and odd register bank, after hits in the operand cache.
+
+    Two banks a sub-core (register number mod 2), one warp-wide read port each; an operand whose slot held the same
+    register with .reuse in the warp's previous instruction is not read again (isa.md-style facts: MICRO'25 core model,
+    confirmed on A100). Only fixed-latency instructions reserve ports this way.
+    """
+    if Pipe.NONE and instruction.opcode == "NOP":
+        return 0, 0
+    held: dict[int, int] = {}
+    if previous is not None:
+        for slot, operand in enumerate(_sources(previous)):
+            if operand.reuse:
+                held[slot] = operand.index
+    banks = [0, 0]
+    seen: set[int] = set()
+    for slot, operand in enumerate(_sources(instruction)):
+        if held.get(slot) == operand.index or operand.index in seen:
+            continue
+        seen.add(operand.index)
+        banks[operand.index & 1] += 1
+    return banks[0], banks[1]
+
+
+def _sources(instruction: Instruction) -> list:
+    """Source register operands in slot order (the first register operand of an arithmetic instruction is its result)."""
+    if instruction.opcode in _NO_RESULT:
+        start = 0
+    else:
+        start = 1
+    out = []
+    for operand in instruction.operands[start:]:
+        if operand.kind in (OperandKind.PREDICATE, OperandKind.UNIFORM_PREDICATE) and operand.index == PT:
+            continue
+        if operand.kind == OperandKind.REGISTER and operand.index != RZ:
+            out.append(operand)
+    return out
+
+
+_NO_RESULT = frozenset(
+    {"ISETP", "FSETP", "DSETP", "HSETP2", "PLOP3", "STG", "STS", "STL", "ST", "RED", "REDG", "BRA", "EXIT", "BAR", "R2P"}
+)
+
+assert MemoryKind.NONE == 0

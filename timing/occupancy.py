@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from interpreter.errors import FarmError
-from timing.target import Limits, Target
+from timing.target_model import Limits, Target
 
 MAX_NAMED_BARRIERS = 16  # barrier ids of a CTA (PTX ISA, bar)
 

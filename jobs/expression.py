@@ -248,9 +248,7 @@ def _boolean(is_and: bool, parts: list[Evaluator]) -> Evaluator:
     return run
 
 
-def _comparison(
-    left: ast.expr, operators: list[ast.cmpop], comparators: list[ast.expr], names: set[str]
-) -> Evaluator:
+def _comparison(left: ast.expr, operators: list[ast.cmpop], comparators: list[ast.expr], names: set[str]) -> Evaluator:
     if isinstance(operators[0], ast.In | ast.NotIn):
         if len(operators) > 1 or not isinstance(comparators[0], ast.List | ast.Tuple | ast.Set):
             raise ExpressionError("to the right of `in` stands a list: `BLOCK in [64, 128]`")

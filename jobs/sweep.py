@@ -6,16 +6,16 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from jobs.expression import Expression, ExpressionError, close_match, parse
+from jobs.sweep_errors import explain
 from jobs.yamlfile import SweepError, YamlFile, read_yaml
+from timing.target import TARGETS, TargetError, load_target
 
 __all__ = ["DTYPES", "LIMITS", "Sweep", "SweepError", "json_schema", "load_sweep"]
-
-DEFAULT_TARGETS = ("h100", "h200", "b200", "l40s", "rtx4090", "rtx5090", "orin", "thor")
 
 # Names an expression may use besides the sweep's own: limits of the target at hand.
 LIMITS = ("smem_per_block", "regs_per_sm", "max_warps", "sm_count")
@@ -40,7 +40,6 @@ Dtype = Literal[
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
 
-_AMD = re.compile(r"(amd|radeon|instinct|mi\d{2,3}[a-z]*|gfx\d+[a-z]*|rx\d{4}.*|rdna\d*|cdna\d*)$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 _FAMILY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*$")
 
@@ -88,7 +87,7 @@ class Kernel(_Model):
         elif self.source is None or self.cubin is not None:
             raise ValueError(f"language {self.language} takes `source: FILE` and no `cubin`")
         if self.language == "cuda" and self.entry is None:
-            raise ValueError("language cuda takes `entry: NAME`, the extern \"C\" __global__ function")
+            raise ValueError('language cuda takes `entry: NAME`, the extern "C" __global__ function')
         return self
 
 
@@ -180,31 +179,39 @@ class Sweep(_Model):
     arguments: list[Argument] = Field(default_factory=list)
     accumulates: bool = Field(False, description="a launch adds to its output instead of overwriting it")
     reference: Reference | None = None
-    targets: list[str] = Field(default_factory=lambda: list(DEFAULT_TARGETS), min_length=1)
+    targets: list[str] = Field(default_factory=lambda: list(TARGETS), min_length=1, description="GPUs to estimate for")
     funnel: Funnel = Field(default_factory=Funnel)
     measured: dict[str, str] = Field(default_factory=dict, description="target: CSV file of measured times")
     rank_within: list[str] = Field(default_factory=list, description="parameters that change the problem itself")
 
-    _path: Path = Path("sweep.yaml")
+    _file: YamlFile = YamlFile(Path("sweep.yaml"), {}, {})
 
     @property
     def path(self) -> Path:
         """The file it was read from."""
-        return self._path
+        return self._file.path
 
     @property
     def folder(self) -> Path:
-        return self._path.parent
+        return self.path.parent
 
-    def expression(self, key: str, text: str | int) -> Expression:
-        """Parse an expression of this sweep, naming file and key in errors."""
+    def where(self, *place: str | int) -> str:
+        """'file:line: key' of a place in the file, arguments by their name, to begin an error with."""
+        shown = list(place)
+        if len(place) > 1 and place[0] == "arguments" and isinstance(place[1], int):
+            shown[1] = self.arguments[place[1]].name
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in shown)
+        return f"{self._file.at(place)}: {key.removeprefix('.')}"
+
+    def expression(self, place: tuple[str | int, ...], text: str | int) -> Expression:
+        """Parse an expression of this sweep, naming file, line and key in errors."""
         try:
             return parse(text)
         except ExpressionError as error:
-            raise SweepError(f"{self.path}: {key}: {error}") from None
+            raise SweepError(f"{self.where(*place)}: {error}") from None
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the sweep's meaning, its source file and the headers beside it: what decides the variants and their code.
+        """SHA-256 (hex) of what decides variants and code: the sweep, its source and the headers beside it.
 
         Targets, funnel and measured files are left out: a run can be extended by those.
         """
@@ -231,10 +238,10 @@ def load_sweep(path: Path | str, *, allow_outside: bool = False) -> Sweep:
     try:
         sweep = Sweep.model_validate(file.data)
     except ValidationError as error:
-        raise SweepError(_explain(file, error)) from None
-    sweep._path = path
+        raise SweepError(explain(Sweep, file, error)) from None
     _check_names(file, sweep)
-    _check_targets(file, sweep.targets)
+    sweep = _check_targets(file, sweep)
+    sweep._file = file
     _check_files(file, sweep, allow_outside)
     return sweep
 
@@ -247,29 +254,20 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def check_target(name: str, known: tuple[str, ...] = DEFAULT_TARGETS) -> None:
-    """Raise SweepError for a target that is not modelled, saying so of AMD GPUs in particular."""
-    if name in known:
-        return
-    names = ", ".join(known)
-    if _AMD.match(name):
-        raise SweepError(f"target {name}: AMD GPUs are not modelled, only NVIDIA ones (targets: {names})")
-    raise SweepError(f"target {name}: unknown{close_match(name, known)} (targets: {names})")
+def _check_targets(file: YamlFile, sweep: Sweep) -> Sweep:
+    """The sweep with targets' names made canonical ("4090" is rtx4090)."""
 
-
-def _check_targets(file: YamlFile, targets: list[str]) -> None:
-    for index, name in enumerate(targets):
+    def canonical(place: tuple[str | int, ...], name: str) -> str:
         try:
-            check_target(name)
-        except SweepError as error:
-            raise SweepError(f"{file.at(('targets', index))}: {error}") from None
+            return load_target(name).name
+        except TargetError as error:
+            raise SweepError(f"{file.at(place)}: {place[0]}: {error}") from None
+
+    targets = [canonical(("targets", index), name) for index, name in enumerate(sweep.targets)]
     if len(set(targets)) < len(targets):
         raise SweepError(f"{file.at(('targets',))}: targets: one is named twice")
-    for name in file.data.get("measured") or {}:
-        try:
-            check_target(name)
-        except SweepError as error:
-            raise SweepError(f"{file.at(('measured', name))}: measured: {error}") from None
+    measured = {canonical(("measured", name), name): path for name, path in sweep.measured.items()}
+    return sweep.model_copy(update={"targets": targets, "measured": measured})
 
 
 def _check_names(file: YamlFile, sweep: Sweep) -> None:
@@ -283,7 +281,7 @@ def _check_names(file: YamlFile, sweep: Sweep) -> None:
                     "not starting with a digit"
                 )
             if name in LIMITS:
-                raise SweepError(f"{file.at((section, name))}: {section}.{name}: the name stands for the target's limit")
+                raise SweepError(f"{file.at((section, name))}: {section}.{name}: is a target's limit")
     for name in sweep.parameters:
         if name in sweep.problem:
             raise SweepError(f"{file.at(('parameters', name))}: parameters.{name}: also given under problem")
@@ -324,95 +322,3 @@ def _check_files(file: YamlFile, sweep: Sweep, allow_outside: bool) -> None:
         if not target.is_file():
             siblings = [p.name for p in target.parent.iterdir()] if target.parent.is_dir() else []
             raise SweepError(f"{file.at(place)}: {key}: no such file: {target}{close_match(target.name, siblings)}")
-
-
-# ---- turning pydantic's errors into one clear message
-
-
-def _explain(file: YamlFile, error: ValidationError) -> str:
-    """The first error as 'file:line: key: what is wrong', preferring unknown keys over what follows from them."""
-    problems = error.errors()
-    problems.sort(key=lambda p: p["type"] != "extra_forbidden")
-    problem = problems[0]
-    place = _real_place(file, problem["loc"])
-    key = ".".join(str(part) for part in place)
-    at = file.at(place)
-    kind = problem["type"]
-    more = f" (and {len(problems) - 1} more)" if len({p["loc"][:2] for p in problems}) > 1 else ""
-    if kind == "extra_forbidden":
-        allowed = _keys_at(place[:-1])
-        match = close_match(str(place[-1]), allowed)
-        return f"{at}: {key}: unknown key{match} (keys here: {', '.join(allowed)}){more}"
-    if kind == "missing":
-        return f"{at}: {key}: missing{more}"
-    value = _value_at(file.data, place)
-    shown = "" if isinstance(value, dict | list) or value is None else f" (found {value!r})"
-    message = problem["msg"].removeprefix("Value error, ")
-    if kind in ("int_type", "string_type", "float_type") or "union" in kind:
-        message = _expected(place)
-    return f"{at}: {key}: {message}{shown}{more}"
-
-
-def _expected(place: tuple[str | int, ...]) -> str:
-    if place[:1] in (("problem",), ("parameters",)):
-        return "should be an integer"
-    if place[-1:] == ("fill",):
-        return "should be normal, uniform, zeros, ones, arange, {integers: [low, high]} or {csr_offsets: n}"
-    if place[-1:] == ("value",):
-        return "should be a number or an expression"
-    if place[:1] in (("derive",), ("constraints",), ("launch",)) or "shape" in place:
-        return "should be an integer or an expression"
-    return "has the wrong type"
-
-
-def _real_place(file: YamlFile, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """pydantic's location without the parts that name union members: the longest prefix that exists in the file."""
-    place: list[str | int] = []
-    data: Any = file.data
-    for index, part in enumerate(location):
-        if isinstance(data, dict) and part in data:
-            data = data[part]
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        elif index == len(location) - 1 and isinstance(data, dict):
-            pass  # a missing key
-        else:
-            break
-        place.append(part)
-    return tuple(place)
-
-
-def _value_at(data: Any, place: tuple[str | int, ...]) -> Any:
-    for part in place:
-        if isinstance(data, dict) or (isinstance(data, list) and isinstance(part, int)):
-            data = data[part] if not isinstance(data, dict) else data.get(part)
-        else:
-            return None
-    return data
-
-
-def _keys_at(place: tuple[str | int, ...]) -> list[str]:
-    """The keys the model allows at `place`."""
-    model: type[BaseModel] = Sweep
-    for part in place:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(str(part))
-        if field is None:
-            break
-        inner = _model_in(field.annotation)
-        if inner is None:
-            break
-        model = inner
-    return list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if get_origin(annotation) is not None:
-        for argument in get_args(annotation):
-            found = _model_in(argument)
-            if found is not None:
-                return found
-    return None

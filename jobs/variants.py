@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobs.expression import Expression, ExpressionError
-from jobs.sweep import DTYPES, LIMITS, Argument, CsrOffsets, Integers, Sweep, SweepError
+from jobs.sweep import DTYPES, LIMITS, CsrOffsets, Integers, Sweep, SweepError
 
 MAX_THREADS_PER_BLOCK = 1024  # CUDA programming guide, technical specifications: every compute capability
 MAX_POINTS = 20_000_000
 
 Dim3 = tuple[int, int, int]
-Value = Callable[[str, Expression], int]  # evaluates at a point, naming key and point in errors
+Place = tuple[str | int, ...]  # of a key in the sweep's file
+Value = Callable[[Place, Expression], int]  # evaluates at a point, naming key and point in errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def expand(sweep: Sweep, limits: Mapping[str, int] | None = None) -> list[Varian
     removed = Removed()
     variants = list(compiled.variants(limits or {}, removed))
     if not variants:
-        raise SweepError(f"{sweep.path}: constraints: no variant is left of {removed}")
+        raise SweepError(f"{sweep.where('constraints')}: no variant is left of {removed}")
     return variants
 
 
@@ -133,7 +134,7 @@ class _Compiled:
         tainted: set[str] = set(LIMITS)  # names whose value depends on the target
         self.derive: list[tuple[str, Expression, bool]] = []
         for name, text in sweep.derive.items():
-            expression = self._parse(f"derive.{name}", text, known)
+            expression = self._parse(("derive", name), text, known)
             depends = bool(expression.names & tainted)
             (tainted.add if depends else tainted.discard)(name)
             self.derive.append((name, expression, depends))
@@ -141,20 +142,20 @@ class _Compiled:
         self.tainted = tainted
         self.constraints: list[tuple[str, Expression, bool]] = []
         for index, text in enumerate(sweep.constraints):
-            expression = self._parse(f"constraints[{index}]", text, known)
+            expression = self._parse(("constraints", index), text, known)
             self.constraints.append((str(text), expression, bool(expression.names & tainted)))
-        self.grid = [self._parse("launch.grid", text, known) for text in sweep.launch.grid]
-        self.block = [self._parse("launch.block", text, known) for text in sweep.launch.block or [1]]
+        self.grid = [self._parse(("launch", "grid"), text, known) for text in sweep.launch.grid]
+        self.block = [self._parse(("launch", "block"), text, known) for text in sweep.launch.block or [1]]
         self.block_depends = any(e.names & tainted for e in self.block)
-        self.shared = self._parse("launch.shared", sweep.launch.shared, known)
-        self.arguments = [_CompiledArgument(self, argument, known) for argument in sweep.arguments]
+        self.shared = self._parse(("launch", "shared"), sweep.launch.shared, known)
+        self.arguments = [_CompiledArgument(self, index, known) for index in range(len(sweep.arguments))]
 
-    def _parse(self, key: str, text: str | int, known: list[str]) -> Expression:
-        expression = self.sweep.expression(key, text)
+    def _parse(self, place: Place, text: str | int, known: list[str]) -> Expression:
+        expression = self.sweep.expression(place, text)
         try:
             expression.check_names(known, LIMITS)
         except ExpressionError as error:
-            raise SweepError(f"{self.sweep.path}: {key}: {error}") from None
+            raise SweepError(f"{self.sweep.where(*place)}: {error}") from None
         self.limit_names |= expression.names - set(known)
         return expression
 
@@ -162,7 +163,7 @@ class _Compiled:
         sweep = self.sweep
         points = math.prod(len(values) for values in sweep.parameters.values())
         if points > MAX_POINTS:
-            raise SweepError(f"{sweep.path}: parameters: {points} points; at most {MAX_POINTS} are gone through")
+            raise SweepError(f"{sweep.where('parameters')}: {points} points; at most {MAX_POINTS} are gone through")
         number = 0
         for values in itertools.product(*sweep.parameters.values()):
             removed.points += 1
@@ -179,18 +180,18 @@ class _Compiled:
         names: dict[str, int] = {**sweep.problem, **parameters}
         scope: dict[str, int] = {**limits, **names}
 
-        def value(key: str, expression: Expression) -> int:
+        def value(place: Place, expression: Expression) -> int:
             try:
                 return expression.evaluate(scope)
             except ExpressionError as error:
                 at = ", ".join(f"{n}={v}" for n, v in parameters.items())
-                raise SweepError(f"{sweep.path}: {key}: {error} (at {at or 'the only point'})") from None
+                raise SweepError(f"{sweep.where(*place)}: {error} (at {at or 'the only point'})") from None
 
         for name, expression, _ in self.derive:
-            names[name] = scope[name] = value(f"derive.{name}", expression)
+            names[name] = scope[name] = value(("derive", name), expression)
         excluded = ""
         for index, (text, expression, depends) in enumerate(self.constraints):
-            if value(f"constraints[{index}]", expression):
+            if value(("constraints", index), expression):
                 continue
             if not depends:
                 removed.count(text)
@@ -200,15 +201,15 @@ class _Compiled:
         if sweep.launch.block is None:
             block = (0, 0, 0)  # Triton: decided by the compiler
         else:
-            block = _dim3(value("launch.block", e) for e in self.block)
+            block = _dim3(value(("launch", "block"), e) for e in self.block)
         if math.prod(block) > MAX_THREADS_PER_BLOCK:
             reason = f"block of at most {MAX_THREADS_PER_BLOCK} threads"
             if not self.block_depends:
                 removed.count(reason)
                 return None
             excluded = excluded or f"block of {math.prod(block)} threads; at most {MAX_THREADS_PER_BLOCK}"
-        grid = _dim3(value("launch.grid", e) for e in self.grid)
-        shared = value("launch.shared", self.shared)
+        grid = _dim3(value(("launch", "grid"), e) for e in self.grid)
+        shared = value(("launch", "shared"), self.shared)
         arguments: tuple[ArgumentSpec, ...] = ()
         if not excluded:
             self._check_launch(parameters, grid, block, shared)
@@ -220,20 +221,20 @@ class _Compiled:
         limits = (2**31 - 1, 65535, 65535)  # CUDA programming guide: grid dimensions
         for axis, size, limit in zip("xyz", grid, limits, strict=True):
             if not 1 <= size <= limit:
-                raise SweepError(f"{self.sweep.path}: launch.grid: {axis} is {size}, not 1 to {limit} (at {at})")
+                raise SweepError(f"{self.sweep.where('launch', 'grid')}: {axis} is {size}, not 1 to {limit} (at {at})")
         if self.sweep.launch.block is not None and min(block) < 1:
-            raise SweepError(f"{self.sweep.path}: launch.block: {block} has a dimension below 1 (at {at})")
+            raise SweepError(f"{self.sweep.where('launch', 'block')}: {block} has a dimension below 1 (at {at})")
         if shared < 0:
-            raise SweepError(f"{self.sweep.path}: launch.shared: {shared} is negative (at {at})")
+            raise SweepError(f"{self.sweep.where('launch', 'shared')}: {shared} is negative (at {at})")
 
 
 class _CompiledArgument:
     """One argument's expressions, compiled."""
 
-    def __init__(self, owner: _Compiled, argument: Argument, known: list[str]) -> None:
-        self.path = owner.sweep.path
-        self.argument = argument
-        self.key = f"arguments.{argument.name}"
+    def __init__(self, owner: _Compiled, index: int, known: list[str]) -> None:
+        self.sweep = owner.sweep
+        self.argument = argument = owner.sweep.arguments[index]
+        self.place: Place = ("arguments", index)
         self.constant: float | None = None
         self.value: Expression | None = None
         if isinstance(argument.value, float):
@@ -241,23 +242,23 @@ class _CompiledArgument:
         elif argument.value is not None:
             self.constant = _plain_float(argument.value)
             if self.constant is None:
-                self.value = owner._parse(f"{self.key}.value", argument.value, known)
-        self.shape = [owner._parse(f"{self.key}.shape", text, known) for text in argument.shape or []]
+                self.value = owner._parse((*self.place, "value"), argument.value, known)
+        self.shape = [owner._parse((*self.place, "shape"), text, known) for text in argument.shape or []]
         self.entries: Expression | None = None
         if isinstance(argument.fill, CsrOffsets):
-            self.entries = owner._parse(f"{self.key}.fill.csr_offsets", argument.fill.csr_offsets, known)
+            self.entries = owner._parse((*self.place, "fill"), argument.fill.csr_offsets, known)
 
     def at(self, value: Value) -> ArgumentSpec:
         argument = self.argument
         dtype = argument.dtype or "uint64"
         if argument.shape is None:
             number: int | float = (
-                value(f"{self.key}.value", self.value) if self.value is not None else self.constant or 0.0
+                value((*self.place, "value"), self.value) if self.value is not None else self.constant or 0.0
             )
             return ScalarSpec(argument.name, dtype, self._checked(dtype, number))
-        shape = tuple(value(f"{self.key}.shape", expression) for expression in self.shape)
+        shape = tuple(value((*self.place, "shape"), expression) for expression in self.shape)
         if any(size < 0 for size in shape):
-            raise SweepError(f"{self.path}: {self.key}.shape: {list(shape)} has a negative size")
+            raise SweepError(f"{self.sweep.where(*self.place, 'shape')}: {list(shape)} has a negative size")
         fill = self._fill(value, "zeros" if argument.output else "normal")
         return BufferSpec(argument.name, dtype, shape, fill, argument.output)
 
@@ -265,11 +266,13 @@ class _CompiledArgument:
         if dtype.startswith(("float", "bfloat")):
             return float(number)
         if number != int(number):
-            raise SweepError(f"{self.path}: {self.key}.value: {number} is not an integer, as {dtype} asks")
+            raise SweepError(f"{self.sweep.where(*self.place, 'value')}: {number} is not an integer, as {dtype} asks")
         bits = 8 * DTYPES[dtype]
         low, high = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         if not low <= number <= high:
-            raise SweepError(f"{self.path}: {self.key}.value: {number} does not fit {dtype} ({low} to {high})")
+            raise SweepError(
+                f"{self.sweep.where(*self.place, 'value')}: {number} does not fit {dtype} ({low} to {high})"
+            )
         return int(number)
 
     def _fill(self, value: Value, default: str) -> FillSpec:
@@ -279,7 +282,7 @@ class _CompiledArgument:
         if isinstance(fill, Integers):
             return FillSpec("integers", low=fill.integers[0], high=fill.integers[1])
         if self.entries is not None:
-            return FillSpec("csr_offsets", entries=value(f"{self.key}.fill", self.entries))
+            return FillSpec("csr_offsets", entries=value((*self.place, "fill"), self.entries))
         return FillSpec(str(fill or default))
 
 

@@ -1,0 +1,194 @@
+"""From a sweep and targets to work items: which variants, which targets share an execution, what is done already."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import string
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import interpreter
+import timing
+from jobs.sweep import LIMITS, Sweep, SweepError
+from jobs.tables import Rows
+from jobs.variants import Variant, expand, uses_limits
+from jobs.work import CONSTRAINTS, KernelBuild, VariantResult, WorkItem, failed_result
+from timing.target import Target, load_target
+
+
+@dataclass(slots=True)
+class Plan:
+    """A sweep's work. `variants` maps a target's name to its variants; `items` is everything to evaluate."""
+
+    sweep: Sweep
+    targets: dict[str, str]  # name -> what load_target takes
+    variants: dict[str, list[Variant]]
+    numbers: list[int]  # the variants asked for
+    settings: Settings
+
+    @property
+    def total(self) -> int:
+        """Variants of the whole sweep."""
+        return 1 + max(variant.number for variants in self.variants.values() for variant in variants)
+
+    def items(
+        self, tiers: Sequence[str], wanted: dict[str, Collection[int]], done: Collection[tuple[int, str]]
+    ) -> tuple[list[WorkItem], list[VariantResult]]:
+        """Work for the variants `wanted` of each target, less the (variant, target) pairs that are `done`.
+
+        Targets of one architecture that share code and launch share an item. The second list holds results known
+        without running anything: variants a target's limits exclude.
+        """
+        groups: dict[tuple[int, str], WorkItem] = {}
+        excluded: list[VariantResult] = []
+        for name, spec in self.targets.items():
+            target = load_target(spec)
+            numbers = set(wanted[name])
+            for variant in self.variants[name]:
+                if variant.number not in numbers or (variant.number, name) in done:
+                    continue
+                item = self._item(variant, target, spec, tuple(tiers))
+                if variant.excluded:
+                    excluded.append(failed_result(item, CONSTRAINTS, variant.excluded))
+                    continue
+                group = (variant.number, hashlib.sha256(repr(_shared_part(item)).encode()).hexdigest())
+                known = groups.get(group)
+                if known is not None:
+                    item = _with_targets(known, (*known.targets, (name, spec)))
+                groups[group] = item
+        order = {number: index for index, number in enumerate(self.numbers)}
+        items = sorted(groups.values(), key=lambda i: (i.build.arch, order[i.variant]))
+        return items, excluded
+
+    def _item(self, variant: Variant, target: Target, spec: str, tiers: tuple[str, ...]) -> WorkItem:
+        settings = self.settings
+        return WorkItem(
+            family=variant.family,
+            variant=variant.number,
+            parameters=tuple(variant.parameters.items()),
+            names=tuple(variant.names.items()),
+            build=kernel_build(self.sweep, variant, target),
+            grid=variant.grid,
+            block=variant.block,
+            shared=variant.shared,
+            arguments=variant.arguments,
+            targets=((target.name, spec),),
+            tiers=tiers,
+            l2=settings.l2,
+            seconds=settings.seconds,
+            instructions=settings.instructions,
+            cache=settings.cache,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a submission decides besides the sweep."""
+
+    l2: str
+    seconds: float
+    instructions: int
+    cache: Path
+    limit: int | None = None
+    targets: tuple[str, ...] = field(default=())  # overrides the sweep's
+
+
+def plan_sweep(sweep: Sweep, settings: Settings) -> Plan:
+    """Expand a sweep for its targets. Raises SweepError, also when the kernel cannot be built by this version."""
+    if sweep.kernel.language == "triton":
+        raise SweepError(
+            f"{sweep.where('kernel', 'language')}: Triton sources are not compiled by this version. A cubin that Triton "
+            "has compiled works: kernel: {cubin: FILE, entry: NAME}, with launch.block and every argument listed"
+        )
+    targets = {}
+    for spec in settings.targets or sweep.targets:
+        name = load_target(spec).name
+        if name in targets and targets[name] != spec:
+            raise SweepError(f"target {name} is named twice")
+        targets[name] = spec
+    if uses_limits(sweep):
+        variants = {name: expand(sweep, target_limits(load_target(spec))) for name, spec in targets.items()}
+    else:
+        same = expand(sweep)
+        variants = dict.fromkeys(targets, same)
+    numbers = [variant.number for variant in next(iter(variants.values()))]
+    return Plan(sweep, targets, variants, evenly(numbers, settings.limit), settings)
+
+
+def evenly(numbers: Sequence[int], limit: int | None) -> list[int]:
+    """`limit` of `numbers`, spread evenly over the sweep (all of them without a limit)."""
+    if limit is None or limit >= len(numbers):
+        return list(numbers)
+    return [numbers[index * len(numbers) // limit] for index in range(limit)]
+
+
+def target_limits(target: Target) -> dict[str, int]:
+    """The limits an expression may use (`jobs.sweep.LIMITS`): bytes a CTA may ask for, registers and warps of an SM."""
+    values = {
+        "smem_per_block": target.limits.shared_per_block_optin_bytes,
+        "regs_per_sm": target.limits.registers_per_sm,
+        "max_warps": target.limits.max_warps_per_sm,
+        "sm_count": target.sm_count,
+    }
+    assert set(values) == set(LIMITS)
+    return values
+
+
+def kernel_build(sweep: Sweep, variant: Variant, target: Target) -> KernelBuild:
+    """How to get a variant's cubin for a target."""
+    kernel = sweep.kernel
+    if kernel.source is not None:
+        return KernelBuild(
+            arch=target.arch,
+            entry=kernel.entry,
+            source=(sweep.folder / kernel.source).resolve(),
+            macros=tuple(variant.names.items()),
+            flags=tuple(kernel.flags),
+        )
+    assert kernel.cubin is not None
+    scope = {name: str(value) for name, value in variant.names.items()} | {"arch": target.arch}
+    try:
+        named = kernel.cubin.format_map(scope)
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        fields = [f for _, f, _, _ in string.Formatter().parse(kernel.cubin) if f] if "{" in kernel.cubin else []
+        raise SweepError(
+            f"{sweep.where('kernel', 'cubin')}: '{kernel.cubin}': {error} is not a name of this sweep "
+            f"(placeholders: {', '.join(fields)}; names: {', '.join(scope)})"
+        ) from None
+    if not re.search(r"\{", kernel.cubin):
+        named = kernel.cubin
+    path = (sweep.folder / named).resolve()
+    return KernelBuild(arch=target.arch, entry=kernel.entry, cubin=path)
+
+
+def excluded_rows(results: Iterable[VariantResult]) -> Rows:
+    """The rows of results known without running anything."""
+    rows = Rows()
+    for result in results:
+        rows.extend(result.rows)
+    return rows
+
+
+@functools.lru_cache(maxsize=1)
+def model_digest() -> str:
+    """SHA-256 (hex) of the simulator's own sources and data: estimates of different digests are different models'."""
+    digest = hashlib.sha256()
+    for package in (interpreter, timing):
+        assert package.__file__ is not None
+        root = Path(package.__file__).parent
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".yaml", ".json")):
+            digest.update(str(path.relative_to(root)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _shared_part(item: WorkItem) -> tuple[object, ...]:
+    return (item.build, item.grid, item.block, item.shared, item.arguments)
+
+
+def _with_targets(item: WorkItem, targets: tuple[tuple[str, str], ...]) -> WorkItem:
+    values = {name: getattr(item, name) for name in WorkItem.__dataclass_fields__}
+    return WorkItem(**{**values, "targets": targets})

@@ -1,0 +1,177 @@
+"""The result tables: one schema each, written as zstd Parquet with the schema's version in the file's metadata.
+
+`variants` and `estimates` have a row a (family, variant, target), estimates also a tier; `instructions` a row a SASS
+line of each estimate; `measurements` a row a time measured on real hardware. Estimates are simulated, always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from timing.stalls import STALLS, stall_name
+
+SCHEMA_VERSION = 1
+VERSION_KEY = b"farm.schema_version"
+TABLE_KEY = b"farm.table"
+
+STALL_COLUMNS = tuple(f"stall_{stall_name(stall)}" for stall in STALLS)
+
+_KEY = [("family", pa.string()), ("variant", pa.int32()), ("target", pa.string())]
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+
+_VARIANTS: list[tuple[str, pa.DataType]] = [
+    *_KEY,
+    ("arch", pa.string()),
+    ("parameters", pa.map_(pa.string(), pa.int64())),
+    ("names", pa.map_(pa.string(), pa.int64())),  # problem sizes, parameters and derived names: the macros
+    ("grid", pa.string()),  # "32x32x1", as in files of measured times
+    ("block", pa.string()),
+    ("dynamic_shared_bytes", pa.int64()),
+    ("status", pa.string()),  # ok or failed
+    ("failure", pa.string()),  # compile, runtime, correctness, timeout or constraints; null when ok
+    ("message", pa.string()),
+    ("kernel", pa.string()),
+    ("cubin_sha", pa.string()),  # SHA-256, hex
+    ("command", pa.string()),  # the compiler's command line
+    ("registers", pa.int32()),
+    ("static_shared_bytes", pa.int32()),
+    ("stack_bytes", pa.int32()),
+    ("spill_store_bytes", pa.int32()),
+    ("spill_load_bytes", pa.int32()),
+    ("code_bytes", pa.int32()),
+    ("compile_seconds", pa.float64()),
+]
+
+_ESTIMATES: list[tuple[str, pa.DataType]] = [
+    *_KEY,
+    ("tier", pa.string()),
+    ("l2", pa.string()),  # warm or cold at the launch
+    ("status", pa.string()),
+    ("failure", pa.string()),
+    ("message", pa.string()),
+    ("time_us", pa.float64()),
+    ("cycles", pa.float64()),
+    ("clock_mhz", pa.float64()),
+    ("bound", pa.string()),
+    ("ctas_per_sm", pa.int32()),
+    ("warps_per_sm", pa.int32()),
+    ("occupancy", pa.float64()),
+    ("limiter", pa.string()),
+    ("waves", pa.float64()),
+    ("warp_instructions", pa.float64()),  # of the whole grid
+    ("executed_share", pa.float64()),
+    ("expected_error", pa.float64()),
+    ("confidence", pa.string()),
+    ("coverage", pa.map_(pa.string(), pa.float64())),
+    ("bounds_us", pa.map_(pa.string(), pa.float64())),
+    ("memory", pa.map_(pa.string(), pa.float64())),
+    ("simulation_seconds", pa.float64()),
+]
+
+_INSTRUCTIONS: list[tuple[str, pa.DataType]] = [
+    ("family", _TEXT),
+    ("variant", pa.int32()),
+    ("target", _TEXT),
+    ("tier", _TEXT),
+    ("pc", pa.int32()),
+    ("sass", _TEXT),
+    ("source_line", pa.int32()),
+    ("executed", pa.float64()),  # warps, of the whole grid
+    ("thread_executed", pa.float64()),
+    ("sectors", pa.float64()),
+    ("wavefronts", pa.float64()),
+    *[(column, pa.float32()) for column in STALL_COLUMNS],  # warp-cycles of the simulated part
+]
+
+_MEASUREMENTS: list[tuple[str, pa.DataType]] = [
+    *_KEY,
+    ("time_us", pa.float64()),
+    ("min_us", pa.float64()),
+    ("spread", pa.float64()),  # (max - min) / median
+    ("used", pa.bool_()),  # false when the spread says that the measurement was disturbed
+    ("l2", pa.string()),
+    ("clock_mhz", pa.float64()),
+    ("source", pa.string()),
+]
+
+SCHEMAS: dict[str, pa.Schema] = {
+    name: pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode(), TABLE_KEY: name.encode()})
+    for name, fields in {
+        "variants": _VARIANTS,
+        "estimates": _ESTIMATES,
+        "instructions": _INSTRUCTIONS,
+        "measurements": _MEASUREMENTS,
+    }.items()
+}
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows gathered before they are written: dictionaries for the narrow tables, column blocks for `instructions`.
+
+    A block of `instructions` maps column names to arrays of one length, or to a single value for all its rows.
+    """
+
+    variants: list[dict[str, Any]] = field(default_factory=list)
+    estimates: list[dict[str, Any]] = field(default_factory=list)
+    instructions: list[dict[str, Any]] = field(default_factory=list)
+
+    def extend(self, other: Rows) -> None:
+        self.variants += other.variants
+        self.estimates += other.estimates
+        self.instructions += other.instructions
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The Arrow tables that have rows."""
+        found = {
+            "variants": from_rows("variants", self.variants),
+            "estimates": from_rows("estimates", self.estimates),
+            "instructions": _from_blocks(self.instructions),
+        }
+        return {name: table for name, table in found.items() if table.num_rows}
+
+
+def from_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """A table of `name`'s schema. A row with a column the schema lacks is a bug and raises KeyError."""
+    schema = SCHEMAS[name]
+    known = set(schema.names)
+    rows = list(rows)
+    for row in rows:
+        if not known.issuperset(row):
+            raise KeyError(f"{name} has no column {', '.join(sorted(set(row) - known))}")
+    columns = [pa.array([row.get(f.name) for row in rows], type=f.type) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _from_blocks(blocks: list[dict[str, Any]]) -> pa.Table:
+    schema = SCHEMAS["instructions"]
+    tables = []
+    for block in blocks:
+        length = len(block["pc"])
+        columns = []
+        for f in schema:
+            value = block.get(f.name)
+            is_column = value is not None and not isinstance(value, str | int | float)
+            columns.append(pa.array(value if is_column else [value] * length, type=f.type))
+        tables.append(pa.Table.from_arrays(columns, schema=schema))
+    return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write one Parquet file (not atomically: the caller renames)."""
+    pq.write_table(table, path, compression="zstd", compression_level=3)
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Read one Parquet file, checking that its schema version is this program's."""
+    file = pq.ParquetFile(path)
+    version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"none").decode()
+    if version != str(SCHEMA_VERSION):
+        raise ValueError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
+    return file.read(columns=columns)

@@ -1,0 +1,152 @@
+"""Units of work and their results: what travels to a worker process and back.
+
+A work item is one variant's code for one architecture, with all the targets of that architecture that share its launch:
+the SASS is executed once for all of them. Failures are results too, in Kernel Tuner's words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from interpreter.errors import (
+    BudgetExceeded,
+    CompileError,
+    CubinError,
+    ExecutionError,
+    LaunchError,
+    UnsupportedInstruction,
+)
+from jobs.tables import Rows
+from jobs.variants import ArgumentSpec, Dim3
+from timing.occupancy import CannotLaunch
+
+# Kernel Tuner's classes of invalid configurations.
+COMPILE, RUNTIME, CORRECTNESS, TIMEOUT, CONSTRAINTS = "compile", "runtime", "correctness", "timeout", "constraints"
+
+TIERS = ("static", "sampled")
+
+# Wall-clock seconds a variant may take on one architecture, and warp instructions each warp of it may issue.
+DEFAULT_SECONDS = 120.0
+DEFAULT_INSTRUCTIONS = 20_000_000
+
+
+class VariantTimeout(Exception):
+    """Raised inside a worker when the variant's seconds are used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBuild:
+    """How to get the cubin: compile `source` with `macros` and `flags`, or read the file `cubin`."""
+
+    arch: str  # sm_90a and so on
+    entry: str | None
+    source: Path | None = None
+    cubin: Path | None = None
+    macros: tuple[tuple[str, int], ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One variant on the targets of one architecture. Pure data; `targets` are (name, what `load_target` takes)."""
+
+    family: str
+    variant: int
+    parameters: tuple[tuple[str, int], ...]
+    names: tuple[tuple[str, int], ...]
+    build: KernelBuild
+    grid: Dim3
+    block: Dim3
+    shared: int
+    arguments: tuple[ArgumentSpec, ...]
+    targets: tuple[tuple[str, str], ...]
+    tiers: tuple[str, ...] = ("static", "sampled")
+    l2: str = "warm"
+    seconds: float = DEFAULT_SECONDS
+    instructions: int = DEFAULT_INSTRUCTIONS
+    cache: Path = Path(".")
+
+    @property
+    def label(self) -> str:
+        return f"{self.family} variant {self.variant} ({self.build.arch})"
+
+    def key(self) -> str:
+        """SHA-256 (hex) of everything that decides the result except the code of the simulator and of the source."""
+        content = [
+            self.family, self.variant, self.names, self.build.arch, self.build.entry, str(self.build.source),
+            str(self.build.cubin), self.build.macros, self.build.flags, self.grid, self.block, self.shared,
+            [repr(argument) for argument in self.arguments], self.targets, self.tiers, self.l2,
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class VariantResult:
+    """Rows for the result tables. `failure` is set when no target got an estimate."""
+
+    family: str
+    variant: int
+    rows: Rows = field(default_factory=Rows)
+    failure: str | None = None
+    message: str | None = None
+
+
+def classify(error: BaseException) -> str:
+    """Kernel Tuner's class of a failure."""
+    if isinstance(error, CompileError | CubinError):
+        return COMPILE
+    if isinstance(error, BudgetExceeded | VariantTimeout):
+        return TIMEOUT
+    if isinstance(error, CannotLaunch | LaunchError | ExecutionError | UnsupportedInstruction):
+        return RUNTIME
+    return RUNTIME
+
+
+def variant_row(item: WorkItem, target: str) -> dict[str, Any]:
+    """The row of `variants` as far as the sweep decides it; status is to be filled in."""
+    return {
+        "family": item.family,
+        "variant": item.variant,
+        "target": target,
+        "arch": item.build.arch,
+        "parameters": list(item.parameters),
+        "names": list(item.names),
+        "grid": "x".join(map(str, item.grid)),
+        "block": "x".join(map(str, item.block)),
+        "dynamic_shared_bytes": item.shared,
+        "status": "ok",
+    }
+
+
+def failed_result(
+    item: WorkItem, failure: str, message: str, known: dict[str, Any] | None = None, seconds: float = 0.0
+) -> VariantResult:
+    """A result in which every target of `item` failed. `known` adds columns of `variants` found out before that."""
+    result = VariantResult(item.family, item.variant, failure=failure, message=message)
+    status = {"status": "failed", "failure": failure, "message": message}
+    for target, _ in item.targets:
+        result.rows.variants.append({**variant_row(item, target), **(known or {}), **status})
+        for tier in item.tiers:
+            result.rows.estimates.append(estimate_failure(item, target, tier, failure, message, seconds))
+    return result
+
+
+def estimate_failure(
+    item: WorkItem, target: str, tier: str, failure: str, message: str, seconds: float = 0.0
+) -> dict[str, Any]:
+    """The row of `estimates` for a target that got no estimate."""
+    return {
+        "family": item.family,
+        "variant": item.variant,
+        "target": target,
+        "tier": tier,
+        "l2": item.l2,
+        "status": "failed",
+        "failure": failure,
+        "message": message,
+        "simulation_seconds": seconds,
+    }

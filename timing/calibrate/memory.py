@@ -1,0 +1,260 @@
+"""L2 and DRAM: latencies, bandwidth by bytes in flight, footprint and SMs, atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from timing.calibrate.driver import Gpu, Kernel
+from timing.calibrate.record import Results
+
+MIB = 1 << 20
+GIB = 1 << 30
+THREADS = 128  # of a streaming CTA (stream.cu)
+
+
+class Memory:
+    def __init__(self, gpu: Gpu, cubins: dict[str, bytes], results: Results) -> None:
+        self.gpu, self.results = gpu, results
+        self.l1 = gpu.load(cubins["l1"])
+        self.stream = gpu.load(cubins["stream"])
+        self.out = gpu.buffer(1 << 20)
+        self.big = gpu.buffer(16 * GIB, None)
+        self.target = gpu.buffer(2 * GIB, 0)
+        self.maps: dict[str, np.ndarray] = {}
+
+    def _median_time(self, work: Callable[[], None], repeats: int = 5) -> list[float]:
+        work()
+        self.gpu.synchronize()
+        return [self.gpu.time(work) for _ in range(repeats)]
+
+    def chase(self) -> None:
+        link = self.gpu.kernel(self.l1, "link_lines")
+        for name, sizes in (
+            ("chase_l1", [2**k for k in range(12, 20)]),
+            ("chase_l2", [2**k for k in range(14, 35)]),
+        ):
+            kernel = self.gpu.kernel(self.l1, name)
+            for size in sizes:
+                lines = size // 128
+                link.launch(1056, 256, [self.big, np.uint64(lines), np.int32(128)])
+                steps = max(4096, lines) if name == "chase_l1" else 8192
+                values = []
+                for _ in range(3):
+                    ticks = []
+                    for count in (steps, 2 * steps):
+                        kernel.launch(1, 1, [self.out, self.big, np.int32(count)])
+                        self.gpu.synchronize()
+                        ticks.append(int(self.out.read(np.uint32, 1)[0]))
+                    values.append((ticks[1] - ticks[0]) / steps)
+                self.results.add("latency", name, values, "cycles", footprint=size)
+
+    def l2_map(self) -> None:
+        """Near and far L2: the latency of every one of 512 lines from every SM, for two pitches."""
+        kernel, link = self.gpu.kernel(self.l1, "l2_map"), self.gpu.kernel(self.l1, "link_own")
+        lines = 512
+        for pitch in (128, 4096 + 128, 65536):
+            link.launch(64, 256, [self.big, np.uint64(lines), np.int32(pitch)])
+            for _ in range(2):
+                kernel.launch(self.gpu.sms, 32, [self.out, self.big, np.int32(lines), np.int32(pitch)])
+                self.gpu.synchronize()
+            found = self.out.read(np.uint16, self.gpu.sms * lines).reshape(self.gpu.sms, lines)
+            self.maps[f"l2_map_{pitch}"] = found
+            for percent in (1, 10, 25, 50, 75, 90, 99):
+                self.results.add(
+                    "latency",
+                    "l2_line",
+                    [float(np.percentile(found, percent))],
+                    "cycles",
+                    pitch=pitch,
+                    percentile=percent,
+                )
+            means = found.mean(axis=1)
+            self.results.add("latency", "l2_mean_by_sm", list(means), "cycles", pitch=pitch)
+            self.results.add("latency", "l2_mean_by_line", list(found.mean(axis=0)), "cycles", pitch=pitch)
+
+    def _stream(self, kernel: Kernel, bytes_: int, repeats: int, ctas: int, active: int = 0) -> list[float]:
+        """GB/s (one direction) of a persistent grid of `ctas` CTAs an SM."""
+        ticket = self.gpu.buffer(64)
+
+        def work() -> None:
+            kernel.launch(
+                self.gpu.sms * ctas,
+                THREADS,
+                [self.out, self.big, self.target, np.uint64(bytes_), np.int32(repeats), np.int32(active), ticket],
+            )
+
+        times = []
+        for index in range(6):
+            ticket.fill(0)
+            self.gpu.synchronize()
+            elapsed = self.gpu.time(work)
+            if index:
+                times.append(elapsed)
+        ticket.free()
+        return [bytes_ * repeats / us / 1e3 for us in times]
+
+    def bandwidth(self) -> None:
+        shapes = {
+            "read": [(4, 1), (4, 2), (4, 4), (4, 8), (8, 1), (8, 4), (16, 1), (16, 2), (16, 4)],
+            "write": [(4, 1), (4, 4), (8, 4), (16, 1), (16, 4)],
+            "copy": [(4, 1), (4, 4), (8, 4), (16, 1), (16, 4)],
+        }
+        for kind, forms in shapes.items():
+            for width, unroll in forms:
+                kernel = self.gpu.kernel(self.stream, f"{kind}_{width}_{unroll}")
+                for where, size, repeats in (("l2", 16 * MIB, 32), ("dram", GIB, 1)):
+                    for ctas in (1, 2, 3, 4, 6, 8, 12, 16):
+                        rate = self._stream(kernel, size, repeats, ctas)
+                        self.results.add(
+                            "bandwidth",
+                            f"{kind}_{where}",
+                            rate,
+                            "GB/s",
+                            width=width,
+                            unroll=unroll,
+                            warps=4 * ctas,
+                            flight=4 * ctas * 32 * width * unroll,
+                        )
+        for kind in ("read", "write", "copy"):
+            kernel = self.gpu.kernel(self.stream, f"{kind}_16_4")
+            for mib in (2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 512, 1024, 2048):
+                rate = self._stream(kernel, mib * MIB, max(1, 512 // mib), 8)
+                self.results.add("footprint", f"{kind}_persistent", rate, "GB/s", mib=mib)
+            for active in (1, 2, 4, 8, 16, 18, 32, 48, 64, 66, 80, 96, 112, 132):
+                if active > self.gpu.sms:
+                    continue
+                for where, size, repeats in (("l2", 16 * MIB, 2), ("dram", 256 * MIB, 1)):
+                    if active <= 8:
+                        size //= 4
+                        repeats *= 1
+                    for ctas in (4, 16):
+                        rate = self._stream(kernel, size, repeats, ctas, active)
+                        self.results.add("active_sms", f"{kind}_{where}", rate, "GB/s", sms=active, warps=4 * ctas)
+
+    def capacity(self) -> None:
+        """Time of repeated passes over one buffer, launch after launch in a graph, as the sweeps are measured."""
+        for kind in ("read", "write", "copy"):
+            kernel = self.gpu.kernel(self.stream, f"once_{kind}")
+            for mib in (
+                1,
+                2,
+                4,
+                8,
+                12,
+                16,
+                20,
+                24,
+                28,
+                30,
+                32,
+                36,
+                40,
+                44,
+                48,
+                52,
+                56,
+                60,
+                64,
+                72,
+                80,
+                96,
+                112,
+                128,
+                160,
+                200,
+                256,
+                512,
+                1024,
+            ):
+                grid = mib * MIB // (THREADS * 4 * 16)
+                count = max(1, min(50, 4096 // mib))
+
+                def work(kernel: Kernel = kernel, grid: int = grid) -> None:
+                    kernel.launch(grid, THREADS, [self.out, self.big, self.target])
+
+                times = self.gpu.graph_time(work, count)
+                self.results.add("capacity", f"{kind}_graph", [mib * MIB / us / 1e3 for us in times], "GB/s", mib=mib)
+        kernel = self.gpu.kernel(self.stream, "scatter_read")
+        for mib in (4, 16, 32, 64, 256, 1024, 8192):
+            for ctas in (1, 2):
+                threads = self.gpu.sms * ctas * 1024
+                steps = 64
+                times = self._median_time(
+                    lambda kernel=kernel, ctas=ctas, mib=mib, steps=steps: kernel.launch(
+                        self.gpu.sms * ctas, 1024, [self.out, self.big, np.uint32(mib * MIB // 32), np.int32(steps)]
+                    )
+                )
+                self.results.add(
+                    "scatter",
+                    "read_sectors",
+                    [threads * steps * 4 * 32 / us / 1e3 for us in times],
+                    "GB/s",
+                    mib=mib,
+                    warps=32 * ctas,
+                )
+
+    def loaded(self) -> None:
+        """Latency of a dependent chain while every other CTA streams, from no load to all the bandwidth there is."""
+        kernel = self.gpu.kernel(self.stream, "under_load")
+        link = self.gpu.kernel(self.l1, "link_lines")
+        chain = self.gpu.buffer(4 * GIB, None)
+        tiles = self.gpu.buffer(4 * 132 * 64)
+        for where, load, lines in (("dram", 2 * GIB, 4 * GIB // 128), ("l2", 16 * MIB, 4 * MIB // 128)):
+            link.launch(1056, 256, [chain, np.uint64(lines), np.int32(128)])
+            for ctas in (1, 2, 4, 8, 16):
+                for pause in (0, 64, 256, 1024):
+                    latencies, rates = [], []
+                    ticks = 400_000
+                    for _ in range(3):
+                        tiles.fill(0)
+                        self.gpu.synchronize()
+                        kernel.launch(
+                            self.gpu.sms * ctas,
+                            THREADS,
+                            [self.out, tiles, self.big, np.uint64(load), chain, np.uint32(ticks), np.int32(pause)],
+                        )
+                        self.gpu.synchronize()
+                        elapsed, steps = (int(x) for x in self.out.read(np.uint32, 2))
+                        latencies.append(elapsed / steps)
+                        moved = int(tiles.read(np.uint32, self.gpu.sms * ctas)[1:].sum()) * THREADS * 2 * 16
+                        rates.append(moved / ticks)
+                    self.results.add("loaded", f"latency_{where}", latencies, "cycles", warps=4 * ctas, pause=pause)
+                    self.results.add("loaded", f"bytes_{where}", rates, "bytes/cycle", warps=4 * ctas, pause=pause)
+        chain.free()
+
+    def atomics(self) -> None:
+        words = MIB
+        data = self.gpu.buffer(4 * words)
+        for name in ("atomics_red", "atomics_atom", "atomics_red_f32"):
+            kernel = self.gpu.kernel(self.stream, name)
+            for mode, label in ((0, "same_word"), (1, "same_line"), (2, "own_line"), (3, "random_words")):
+                if name == "atomics_red_f32" and mode == 3:
+                    continue
+                for sms in (1, self.gpu.sms):
+                    steps = 16 if mode == 0 else 64
+                    times = self._median_time(
+                        lambda kernel=kernel, sms=sms, mode=mode, steps=steps: kernel.launch(
+                            sms, 1024, [self.out, data, np.uint32(words), np.int32(mode), np.int32(steps)]
+                        )
+                    )
+                    self.results.add(
+                        "atomics",
+                        f"{name}_{label}",
+                        [sms * 32 * steps / us for us in times],
+                        "warp instr/us",
+                        ctas=sms,
+                        lanes=32,
+                    )
+        chain = self.gpu.kernel(self.stream, "atomic_chain")
+        values = []
+        for _ in range(5):
+            ticks = []
+            for steps in (256, 512):
+                chain.launch(1, 1, [self.out, data, np.int32(steps)])
+                self.gpu.synchronize()
+                ticks.append(int(self.out.read(np.uint32, 1)[0]))
+            values.append((ticks[1] - ticks[0]) / 256)
+        self.results.add("latency", "atomg_add", values, "cycles")
+        data.free()

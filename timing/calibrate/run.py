@@ -1,0 +1,138 @@
+"""Runs the microbenchmarks on the GPU of this machine and writes what they found.
+
+    python -m timing.calibrate.run --out h200.json [--groups core,memory,grid] [--raw raw.npz]
+
+Every number is a median with its spread and the number of repeats; cycles are of the SM clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from interpreter.errors import FarmError
+from timing.calibrate.build import compile_all, find_nvcc
+from timing.calibrate.core import Core
+from timing.calibrate.driver import Gpu
+from timing.calibrate.grid import Grid, smi
+from timing.calibrate.memory import Memory
+from timing.calibrate.record import Results
+
+SCHEMA = 1
+GROUPS = ("core", "memory", "grid")
+
+
+def calibrate(
+    out: Path,
+    groups: Sequence[str] = GROUPS,
+    nvcc: str | None = None,
+    arch: str | None = None,
+    cache: Path = Path(".farm-cache/calibrate"),
+    raw: Path | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> Results:
+    """Measure the first GPU of this machine and write `out` (JSON); `raw` gets the per-SM and per-CTA tables (npz).
+
+    Raises DriverError without a GPU, ToolchainError without nvcc, CompileError when a source does not compile.
+    """
+    unknown = [group for group in groups if group not in GROUPS]
+    if unknown:
+        raise FarmError(f"no group of measurements named {unknown[0]!r}: there are {', '.join(GROUPS)}")
+    gpu = Gpu()
+    attributes = gpu.attributes
+    if arch is None:
+        arch = f"sm_{attributes['capability_major']}{attributes['capability_minor']}"
+        arch += "a" if attributes["capability_major"] >= 9 else ""
+    cubins = compile_all(find_nvcc(nvcc), arch, cache)
+    results = Results()
+    maps: dict[str, np.ndarray] = {}
+    failures: list[str] = []
+    meta = {
+        "schema": SCHEMA,
+        "gpu": gpu.name,
+        "arch": arch,
+        "date": datetime.date.today().isoformat(),
+        "driver_api": gpu.driver_api,
+        "attributes": attributes,
+        "smi": smi("name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,temperature.gpu"),
+        "command": "python -m timing.calibrate.run --groups " + ",".join(groups),
+    }
+
+    def write() -> None:
+        document = {**meta, "failures": failures, "rows": [row.row() for row in results.rows]}
+        text = json.dumps(document, indent=None, separators=(", ", ": "))
+        out.write_text(text.replace('{"group"', '\n{"group"') + "\n")
+        if raw is not None:
+            np.savez_compressed(raw, **maps)
+
+    def steps() -> list[Callable[[], None]]:
+        found: list[Callable[[], None]] = []
+        if "grid" in groups:
+            grid = Grid(gpu, cubins, results)
+            maps_of.append(grid.maps)
+            found += [grid.placement, grid.launches]
+        if "core" in groups:
+            core = Core(gpu, cubins, results)
+            found += [core.chains, core.barriers, core.rates, core.conflicts, core.l1, core.control, core.fetch]
+        if "memory" in groups:
+            memory = Memory(gpu, cubins, results)
+            maps_of.append(memory.maps)
+            found += [memory.chase, memory.l2_map, memory.bandwidth, memory.capacity, memory.loaded, memory.atomics]
+        if "grid" in groups:
+            found.append(grid.clocks)
+        return found
+
+    maps_of: list[dict[str, np.ndarray]] = []
+    for step in steps():
+        start = time.monotonic()
+        name = getattr(step, "__qualname__", str(step))
+        try:
+            step()
+        except Exception as error:  # one step that fails must not lose what the others found; it is written down
+            failures.append(f"{name}: {type(error).__name__}: {error}")
+            log(f"{name} stopped: {type(error).__name__}: {error}")
+        for some in maps_of:
+            maps.update(some)
+        log(f"{name}: {len(results.rows)} rows, {time.monotonic() - start:.1f} s")
+        write()
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument(
+        "--groups", default=",".join(GROUPS), help="what to measure, comma-separated: " + ", ".join(GROUPS)
+    )
+    parser.add_argument("--nvcc", help="path of nvcc (default: CUDA_HOME, PATH, /usr/local/cuda)")
+    parser.add_argument("--arch", help="architecture to compile for (default: the GPU's)")
+    parser.add_argument(
+        "--cache", type=Path, default=Path(".farm-cache/calibrate"), help="folder that keeps the cubins"
+    )
+    parser.add_argument("--raw", type=Path, help="npz file for per-SM and per-CTA tables")
+    options = parser.parse_args()
+    try:
+        calibrate(
+            options.out,
+            options.groups.split(","),
+            options.nvcc,
+            options.arch,
+            options.cache,
+            options.raw,
+            lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    except FarmError as error:
+        print(f"calibrate: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+// Bandwidth of L2 and DRAM: reads, writes and copies, by bytes in flight, footprint and number of SMs.
+
+template <int WIDTH>
+struct Vector {};
+template <>
+struct Vector<4> {
+  using type = unsigned;
+};
+template <>
+struct Vector<8> {
+  using type = uint2;
+};
+template <>
+struct Vector<16> {
+  using type = uint4;
+};
+__device__ __forceinline__ unsigned fold(unsigned v) { return v; }
+__device__ __forceinline__ unsigned fold(uint2 v) { return v.x ^ v.y; }
+__device__ __forceinline__ unsigned fold(uint4 v) { return v.x ^ v.y ^ v.z ^ v.w; }
+__device__ __forceinline__ void fill(unsigned& v, unsigned x) { v = x; }
+__device__ __forceinline__ void fill(uint2& v, unsigned x) { v = make_uint2(x, x); }
+__device__ __forceinline__ void fill(uint4& v, unsigned x) { v = make_uint4(x, x, x, x); }
+
+enum Kind { READ, WRITE, COPY };
+constexpr int THREADS = 128;  // of a streaming CTA
+
+// Tiles of THREADS * UNROLL accesses; the tile a CTA takes is rotated by each repeat, so that no SM reads again what
+// its own L1 still holds. Loads of one tile are all in flight before the first is used.
+// With active_sms > 0 only the CTAs on SMs 0..active_sms-1 work, taking tiles from the counter `ticket`.
+template <Kind KIND, int WIDTH, int UNROLL>
+__device__ __forceinline__ void stream(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats,
+                                       int active_sms, unsigned* ticket) {
+  using V = typename Vector<WIDTH>::type;
+  constexpr unsigned tile_items = THREADS * UNROLL;
+  const unsigned tiles = static_cast<unsigned>(bytes / (tile_items * static_cast<unsigned long long>(WIDTH)));
+  const V* in = reinterpret_cast<const V*>(data);
+  V* to = reinterpret_cast<V*>(target);
+  unsigned sum = 0;
+  __shared__ unsigned taken;
+  if (active_sms > 0) {
+    unsigned sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    if (sm >= active_sms) return;
+  }
+  const unsigned all = tiles * repeats;
+  unsigned k = blockIdx.x;
+  while (true) {
+    if (active_sms > 0) {
+      __syncthreads();
+      if (threadIdx.x == 0) taken = atomicAdd(ticket, 1u);
+      __syncthreads();
+      k = taken;
+    }
+    if (k >= all) break;
+    const unsigned repeat = k / tiles;
+    unsigned tile = k - repeat * tiles + repeat * 37;
+    if (tile >= tiles) tile %= tiles;
+    const unsigned long long first = static_cast<unsigned long long>(tile) * tile_items + threadIdx.x;
+    V v[UNROLL];
+    if (KIND != WRITE) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) v[u] = in[first + u * THREADS];
+      __syncwarp();  // keeps the compiler from using the first before the last is issued
+    }
+    if (KIND == READ) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) sum ^= fold(v[u]);
+    } else {
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) {
+        if (KIND == WRITE) fill(v[u], k);
+        to[first + u * THREADS] = v[u];
+      }
+    }
+    k += gridDim.x;
+  }
+  if (sum == 0x12345678u) out[0] = sum;
+}
+
+#define STREAM(name, kind, width, unroll)                                                                              \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      name##_##width##_##unroll(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats,        \
+                                int active_sms, unsigned* ticket) {                                                    \
+    stream<kind, width, unroll>(out, data, target, bytes, repeats, active_sms, ticket);                                \
+  }
+STREAM(read, READ, 4, 1) STREAM(read, READ, 4, 2) STREAM(read, READ, 4, 4) STREAM(read, READ, 4, 8)
+STREAM(read, READ, 8, 1) STREAM(read, READ, 8, 4)
+STREAM(read, READ, 16, 1) STREAM(read, READ, 16, 2) STREAM(read, READ, 16, 4)
+STREAM(write, WRITE, 4, 1) STREAM(write, WRITE, 4, 4) STREAM(write, WRITE, 8, 4) STREAM(write, WRITE, 16, 1) STREAM(write, WRITE, 16, 4)
+STREAM(copy, COPY, 4, 1) STREAM(copy, COPY, 4, 4) STREAM(copy, COPY, 8, 4) STREAM(copy, COPY, 16, 1) STREAM(copy, COPY, 16, 4)
+
+// One tile a CTA, as ordinary kernels do (a grid that covers the data).
+template <Kind KIND, int UNROLL>
+__device__ __forceinline__ void once(unsigned* out, const uint4* in, uint4* to) {
+  const unsigned long long first = static_cast<unsigned long long>(blockIdx.x) * THREADS * UNROLL + threadIdx.x;
+  uint4 v[UNROLL];
+  unsigned sum = 0;
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    if (KIND != WRITE) v[u] = in[first + u * THREADS];
+    else v[u] = make_uint4(blockIdx.x, 1, 2, 3);
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    if (KIND == READ) sum ^= fold(v[u]);
+    else to[first + u * THREADS] = v[u];
+  }
+  if (KIND == READ && sum == 0x12345678u) out[0] = sum;
+}
+extern "C" __global__ void once_read(unsigned* out, const uint4* in, uint4* to) { once<READ, 4>(out, in, to); }
+extern "C" __global__ void once_write(unsigned* out, const uint4* in, uint4* to) { once<WRITE, 4>(out, in, to); }
+extern "C" __global__ void once_copy(unsigned* out, const uint4* in, uint4* to) { once<COPY, 4>(out, in, to); }
+
+// Sectors scattered over `bytes`: each lane reads 4 bytes at a pseudo-random 32-byte sector. What a random sector costs.
+extern "C" __global__ void __launch_bounds__(1024) scatter_read(unsigned* out, const char* data, unsigned sectors, int steps) {
+  unsigned state = (blockIdx.x * blockDim.x + threadIdx.x) * 2654435761u + 12345u, sum = 0;
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    unsigned v[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) {
+      state = state * 1664525u + 1013904223u;
+      v[u] = *reinterpret_cast<const unsigned*>(data + 32ull * __umulhi(state, sectors));
+    }
+    sum ^= v[0] ^ v[1] ^ v[2] ^ v[3];
+  }
+  if (sum == 0x12345678u) out[0] = sum;
+}
+
+// Latency under load: for `ticks` cycles thread 0 of CTA 0 runs a dependent chain of loads while all other CTAs stream
+// reads, pausing `pause` dependent FFMAs between tiles. out[0], out[1] = ticks and loads of the chain; loaded[cta] = tiles.
+extern "C" __global__ void __launch_bounds__(THREADS) under_load(unsigned* out, unsigned* loaded, char* data, unsigned long long bytes,
+                                                                unsigned long long* chain, unsigned ticks, int pause) {
+  const unsigned start = clock();
+  if (blockIdx.x == 0) {
+    if (threadIdx.x != 0) return;
+    unsigned long long p = reinterpret_cast<unsigned long long>(chain);
+    while (clock() - start < ticks / 4) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(p)::"memory");  // the load builds up
+    unsigned count = 0, elapsed;
+    const unsigned from = clock();
+    do {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(p)::"memory");
+      if (p == 1) out[7] = 1;  // waits for the last load
+      count += 8;
+      elapsed = clock() - from;
+    } while (clock() - start < ticks);
+    out[0] = elapsed, out[1] = count;
+    return;
+  }
+  const uint4* in = reinterpret_cast<const uint4*>(data);
+  constexpr unsigned tile_items = THREADS * 2;
+  const unsigned tiles = static_cast<unsigned>(bytes / (tile_items * 16ull));
+  unsigned sum = 0, count = 0;
+  float x = pause;
+  for (unsigned tile = blockIdx.x % tiles; clock() - start < ticks; tile = (tile + gridDim.x) % tiles) {
+    const unsigned long long first = static_cast<unsigned long long>(tile) * tile_items + threadIdx.x;
+    const uint4 a = in[first], b = in[first + THREADS];
+    sum ^= fold(a) ^ fold(b);
+    ++count;
+    for (int i = 0; i < pause; ++i) x = fmaf(x, 0.5f, 1.0f);
+  }
+  if (threadIdx.x == 0) loaded[blockIdx.x] = count;
+  if (sum == 0x12345678u || x == 12345.0f) out[4] = sum;
+}
+
+// Atomics from all SMs. mode 0: every lane the same word; 1: lanes of a warp on 32 neighbouring words, all warps the same;
+// 2: every warp its own 128-byte line (coalesced); 3: every lane its own pseudo-random word of `words`.
+template <bool RETURNS>
+__device__ __forceinline__ void atomics(unsigned* out, unsigned* data, unsigned words, int mode, int steps) {
+  const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
+  unsigned state = thread * 2654435761u + 12345u, sum = 0;
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    unsigned at;
+    if (mode == 0) at = 0;
+    else if (mode == 1) at = threadIdx.x % 32;
+    else if (mode == 2) at = (thread + i * 4096) % words;
+    else {
+      state = state * 1664525u + 1013904223u;
+      at = __umulhi(state, words);
+    }
+    if (RETURNS) {
+      unsigned old;
+      asm volatile("atom.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(data + at), "r"(thread) : "memory");
+      sum ^= old;
+    } else {
+      asm volatile("red.global.add.u32 [%0], %1;" ::"l"(data + at), "r"(thread) : "memory");
+    }
+  }
+  if (sum == 0x12345678u) out[0] = sum;
+}
+extern "C" __global__ void __launch_bounds__(1024) atomics_atom(unsigned* out, unsigned* data, unsigned words, int mode, int steps) { atomics<true>(out, data, words, mode, steps); }
+extern "C" __global__ void __launch_bounds__(1024) atomics_red(unsigned* out, unsigned* data, unsigned words, int mode, int steps) { atomics<false>(out, data, words, mode, steps); }
+extern "C" __global__ void __launch_bounds__(1024) atomics_red_f32(unsigned* out, float* data, unsigned words, int mode, int steps) {
+  const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int i = 0; i < steps; ++i) {
+    const unsigned at = mode == 0 ? 0 : mode == 1 ? threadIdx.x % 32 : (thread + i * 4096) % words;
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(data + at), "f"(1.0f) : "memory");
+  }
+}
+// A dependent chain of global atomics by one thread.
+extern "C" __global__ void atomic_chain(unsigned* out, unsigned* data, int steps) {
+  unsigned x = 0;
+  const unsigned start = clock();
+  for (int i = 0; i < steps; ++i) asm volatile("atom.global.add.u32 %0, [%1], %0;" : "+r"(x) : "l"(data) : "memory");
+  if (x == 12345) out[3] = x;
+  out[0] = clock() - start;
+}

@@ -42,6 +42,8 @@ C_DRAM_WRITE_SECTORS = 5
 C_ATOMICS = 6
 N_TRAFFIC = 7
 
+SEEN_SLOTS = 1 << 18  # direct-mapped memory of the lines this SM has asked L2 for
+
 
 @njit(cache=True, inline="always")
 def _hash01(line: np.uint64) -> float:
@@ -75,14 +77,24 @@ def miss_share(line, regions, shares, n_regions):
 
 
 @njit(cache=True)
-def l2_read(line, sectors, t, servers, traffic, p, regions, shares):
+def first_touch(line, seen):
+    """True the first time this SM asks L2 for a line; later requests find it there."""
+    slot = int((line ^ (line >> 18)) % SEEN_SLOTS)
+    if seen[slot] == line:
+        return False
+    seen[slot] = line
+    return True
+
+
+@njit(cache=True)
+def l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen):
     """A read of `sectors` sectors of a line leaves the SM at `t`; returns when its data is at L1."""
     start = max(t, servers[L2_FREE])
     servers[L2_FREE] = start + sectors * p[L2_CYCLES_PER_SECTOR]
     traffic[C_L2_READ_SECTORS] += sectors
     done = start + p[L2_LATENCY]
     share = miss_share(line, regions, shares[:, 0], regions.shape[0])
-    if share > 0.0 and _hash01(np.uint64(line)) < share:
+    if share > 0.0 and first_touch(line, seen) and _hash01(np.uint64(line)) < share:
         begin = max(start, servers[DRAM_FREE])
         servers[DRAM_FREE] = begin + sectors * p[DRAM_CYCLES_PER_SECTOR]
         traffic[C_DRAM_READ_SECTORS] += sectors
@@ -91,12 +103,12 @@ def l2_read(line, sectors, t, servers, traffic, p, regions, shares):
 
 
 @njit(cache=True)
-def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares):
+def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares, seen):
     """A load touches sectors `mask` of `line` at `t` (tag stage); returns when the data can be written back."""
     sectors = popcount4(mask)
     traffic[C_L1_SECTORS] += sectors
     if not use_l1:
-        return l2_read(line, sectors, t, servers, traffic, p, regions, shares)
+        return l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen)
     ways = int(p[L1_WAYS])
     sets = int(p[L1_SECTORS]) // (4 * ways)
     if sets < 1:
@@ -116,14 +128,14 @@ def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used
                 return max(done, ready[w])
             n = popcount4(missing)
             traffic[C_L1_HITS] += sectors - n
-            done = l2_read(line, n, t, servers, traffic, p, regions, shares)
+            done = l2_read(line, n, t, servers, traffic, p, regions, shares, seen)
             valid[w] |= missing
             ready[w] = max(ready[w], done)
             return done
         if used[w] < oldest:
             oldest = used[w]
             victim = w
-    done = l2_read(line, sectors, t, servers, traffic, p, regions, shares)
+    done = l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen)
     tags[victim] = line
     valid[victim] = mask
     ready[victim] = done

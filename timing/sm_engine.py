@@ -21,6 +21,7 @@ from timing.memory_path import (
     LSU_FREE,
     N_SERVERS,
     N_TRAFFIC,
+    SEEN_SLOTS,
     atomic,
     l1_load,
     store,
@@ -52,7 +53,7 @@ _ATOMIC_GLOBAL, _REDUCE_GLOBAL = int(MemoryKind.ATOMIC_GLOBAL), int(MemoryKind.R
 _ATOMIC_SHARED, _COPY_ASYNC = int(MemoryKind.ATOMIC_SHARED), int(MemoryKind.COPY_ASYNC)
 _SHUFFLE = int(MemoryKind.SHUFFLE)
 _FMA, _FMA_HEAVY, _LSU, _XU = int(Pipe.FMA), int(Pipe.FMA_HEAVY), int(Pipe.LSU), int(Pipe.XU)
-_SPECIAL, _ASYNC, _FP64 = int(Pipe.SPECIAL), int(Pipe.ASYNC), int(Pipe.FP64)
+_SPECIAL, _ASYNC = int(Pipe.SPECIAL), int(Pipe.ASYNC)
 _SELECTED, _NOT_SELECTED, _WAIT = int(Stall.SELECTED), int(Stall.NOT_SELECTED), int(Stall.WAIT)
 _NO_INSTRUCTION, _BRANCH = int(Stall.NO_INSTRUCTION), int(Stall.BRANCH_RESOLVING)
 _DISPATCH, _MATH, _MIO, _LG = (
@@ -94,6 +95,9 @@ def run_sm(
     used = np.full(n_lines, -1.0)
     hot_line = np.full(4096, -1, np.int64)
     hot_free = np.zeros(4096)
+    seen = np.full(SEEN_SLOTS, -1, np.int64)
+    p = p.copy()  # the shares of L2 and DRAM change when other SMs run dry
+    tail_after = int(p[sp.TAIL_AFTER])
 
     pipe_free = np.zeros((SUB_CORES, N_PIPES))
     pipe_busy = np.zeros(N_PIPES)
@@ -333,7 +337,8 @@ def run_sm(
             interval = float(r["interval"])
             latency = float(r["latency"])
             done = now + latency
-            read_done = now + p[sp.READ_LATENCY]
+            release = float(r["release"])
+            read_done = now + release
             why_sb = _SHORT
             lanes = int(e["lanes"])
             n = int(e["lines"])
@@ -370,7 +375,7 @@ def run_sm(
                             cost = max(cost, wavefronts * p[sp.WAVEFRONT_CYCLES])
                     servers[LSU_FREE] = stage + cost
                     pipe_busy[_LSU] += cost
-                    read_done = stage + cost + p[sp.READ_LATENCY]
+                    read_done = stage + cost + max(release - p[sp.MIO_LATENCY], 0.0)
                     if kind == _LOAD_SHARED or kind == _SHUFFLE or kind == _ATOMIC_SHARED:
                         done = stage + cost - 1 + latency - p[sp.MIO_LATENCY]
                     elif kind == _STORE_SHARED:
@@ -390,8 +395,20 @@ def run_sm(
                             if kind == _LOAD_GLOBAL or kind == _COPY_ASYNC or kind == _LOAD_LOCAL:
                                 use = r["strong"] == 0 and r["bypass_l1"] == 0
                                 got = l1_load(
-                                    line, mask, tt, use, servers, traffic, p, tags, valid, ready_line, used,
-                                    regions, shares,
+                                    line,
+                                    mask,
+                                    tt,
+                                    use,
+                                    servers,
+                                    traffic,
+                                    p,
+                                    tags,
+                                    valid,
+                                    ready_line,
+                                    used,
+                                    regions,
+                                    shares,
+                                    seen,
                                 )
                                 done = max(done, got)
                             elif kind == _STORE_GLOBAL:
@@ -425,12 +442,13 @@ def run_sm(
                 mio_ring[s, mio_head[s] & (RING - 1)] = start
                 mio_head[s] += 1
                 done = start + latency
-                read_done = start + p[sp.READ_LATENCY]
-            elif interval >= p[sp.SHARED_UNIT] and p[sp.SHARED_UNIT] > 0 and pipe == _FP64:
+                read_done = start + release
+            elif r["per_sm"] != 0:
+                # one unit for the SM: the sub-core's pipe latch holds the instruction until the unit takes it
                 start = max(float(now), shared_free[pipe])
-                shared_free[pipe] = start + interval / SUB_CORES
+                shared_free[pipe] = start + interval
                 pipe_free[s, pipe] = start
-                pipe_busy[pipe] += interval / SUB_CORES
+                pipe_busy[pipe] += SUB_CORES * interval
                 done = start + latency
             else:
                 pipe_free[s, pipe] = max(pipe_free[s, pipe], now) + interval
@@ -473,6 +491,8 @@ def run_sm(
                     cta_done[k] = free_at
                     issued_at[k] = issued
                     completed += 1
+                    if completed == tail_after:
+                        _enter_tail(p)
                     if free_at > end_time:
                         end_time = int(free_at)
                     slot_empty[c] = True
@@ -485,8 +505,21 @@ def run_sm(
                             if need == 0 or need > cta_live[c]:
                                 need = cta_live[c]
                             if arrived[c, bid] >= need:
-                                _release(c, bid, now + p[sp.BARRIER_LATENCY], arrived, cta_warps, warps_per_cta, waiting_at,
-                                         ready_at, wait_until, reason, live, next_time, sub_core_of)
+                                _release(
+                                    c,
+                                    bid,
+                                    now + p[sp.BARRIER_LATENCY],
+                                    arrived,
+                                    cta_warps,
+                                    warps_per_cta,
+                                    waiting_at,
+                                    ready_at,
+                                    wait_until,
+                                    reason,
+                                    live,
+                                    next_time,
+                                    sub_core_of,
+                                )
                 next_time[s] = min(next_time[s], best_next)
                 continue
             if finished:
@@ -559,8 +592,21 @@ def run_sm(
                     ready_at[slot] = INFINITE
                     reason[slot] = _BARRIER
                 if arrived[c, bid] >= need:
-                    _release(c, bid, now + p[sp.BARRIER_LATENCY], arrived, cta_warps, warps_per_cta, waiting_at,
-                             ready_at, wait_until, reason, live, next_time, sub_core_of)
+                    _release(
+                        c,
+                        bid,
+                        now + p[sp.BARRIER_LATENCY],
+                        arrived,
+                        cta_warps,
+                        warps_per_cta,
+                        waiting_at,
+                        ready_at,
+                        wait_until,
+                        reason,
+                        live,
+                        next_time,
+                        sub_core_of,
+                    )
             else:
                 ready_at[slot] = at
                 reason[slot] = why
@@ -573,6 +619,15 @@ def run_sm(
     if servers[LAST_STORE] > end_time:
         end_time = int(servers[LAST_STORE])
     return end_time, issued, completed, traffic, pipe_busy
+
+
+@njit(cache=True)
+def _enter_tail(p):
+    """Only the SMs with one CTA more than the others still run: each gets a larger share of L2 and DRAM."""
+    p[sp.L2_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_CYCLES]
+    p[sp.L2_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_WRITE_CYCLES]
+    p[sp.DRAM_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_CYCLES]
+    p[sp.DRAM_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_WRITE_CYCLES]
 
 
 @njit(cache=True, inline="always")
@@ -626,8 +681,21 @@ def _local_store(line, mask, t, p, tags, valid, ready, used):
 
 
 @njit(cache=True)
-def _release(c, bid, at, arrived, cta_warps, warps_per_cta, waiting_at, ready_at, wait_until, reason, live, next_time,
-             sub_core_of):
+def _release(
+    c,
+    bid,
+    at,
+    arrived,
+    cta_warps,
+    warps_per_cta,
+    waiting_at,
+    ready_at,
+    wait_until,
+    reason,
+    live,
+    next_time,
+    sub_core_of,
+):
     """All expected warps have arrived: those waiting go on at `at`."""
     arrived[c, bid] = 0
     t = int(at)
@@ -640,4 +708,3 @@ def _release(c, bid, at, arrived, cta_warps, warps_per_cta, waiting_at, ready_at
             s = sub_core_of[slot]
             if ready_at[slot] < next_time[s]:
                 next_time[s] = ready_at[slot]
-

@@ -26,9 +26,7 @@ WAVEFRONT_CYCLES = next(_next)  # one shared-memory wavefront
 ATOMS_CYCLES = next(_next)
 SHUFFLE_CYCLES = next(_next)
 WIDTH_CYCLES = next(_next)  # later result per byte a lane loads
-READ_LATENCY = next(_next)  # stage to release of source registers
 READ_WINDOW = next(_next)  # cycles a fixed-latency instruction may spread its register reads over
-SHARED_UNIT = next(_next)  # FP64 interval from which on the unit is one per SM; 0 = never
 L0_LINES = next(_next)
 L1I_LINES = next(_next)
 STREAM_LINES = next(_next)
@@ -45,6 +43,11 @@ CTA_LAUNCH_INTERVAL = next(_next)  # between two CTAs this SM receives
 CTA_LAUNCH_LATENCY = next(_next)
 WARP_LAUNCH_INTERVAL = next(_next)
 EXIT_LATENCY = next(_next)  # last EXIT to the slot being free
+TAIL_AFTER = next(_next)  # CTAs completed on this SM after which only the most loaded SMs run; 0 = never
+TAIL_L2_CYCLES = next(_next)  # shares from then on, cycles a sector
+TAIL_L2_WRITE_CYCLES = next(_next)
+TAIL_DRAM_CYCLES = next(_next)
+TAIL_DRAM_WRITE_CYCLES = next(_next)
 N_PARAMETERS = next(_next)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from interpreter.isa.pipes import MemoryKind, Pipe
-from interpreter.program import PT, RZ, Instruction, OperandKind, Program
+from interpreter.program import PT, RZ, Instruction, Operand, OperandKind, Program
 from timing.target import Target, row_timing
 
 # What the engine does with a row beyond issuing it.
@@ -41,14 +40,12 @@ ROW = np.dtype(
         ("variable", "u1"),  # result guarded by a scoreboard
         ("strong", "u1"),  # load that must not hit L1 (.STRONG.GPU, .SYS, .MMIO)
         ("bypass_l1", "u1"),  # LDGSTS.BYPASS
+        ("per_sm", "u1"),  # one unit serves the whole SM
         ("interval", "<f4"),  # cycles the pipe of a sub-core (or the SM when shared) is taken
         ("latency", "<f4"),  # issue to result, cycles, for variable-latency rows
+        ("release", "<f4"),  # issue to sources read
     ]
 )
-
-# Pipes whose instructions pass through the MIO queue of their sub-core (Nsight: "memory input/output": shared memory,
-# special functions, dynamic branches). Global and local memory uses the LG queue in front of the same unit.
-MIO_PIPES = (Pipe.LSU, Pipe.XU, Pipe.SPECIAL, Pipe.ASYNC)
 
 
 def build_rows(program: Program, target: Target) -> np.ndarray:
@@ -59,8 +56,9 @@ def build_rows(program: Program, target: Target) -> np.ndarray:
     for name in ("stall", "write_barrier", "read_barrier", "wait_mask"):
         rows[name] = control[name]
     rows["yields"] = control["yield_"]
-    for name in ("pipe", "memory", "width", "interval", "latency", "variable"):
+    for name in ("pipe", "memory", "width", "interval", "latency", "variable", "release"):
         rows[name] = facts[name]
+    rows["per_sm"] = facts["shared_per_sm"]
     previous: Instruction | None = None
     for i, instruction in enumerate(program.instructions):
         even, odd = _register_reads(instruction, previous)
@@ -105,11 +103,9 @@ def _register_reads(instruction: Instruction, previous: Instruction | None) -> t
     """Reads from the even and odd register bank, after hits in the operand cache.
 
     Two banks a sub-core (register number mod 2), one warp-wide read port each; an operand whose slot held the same
-    register with .reuse in the warp's previous instruction is not read again (isa.md-style facts: MICRO'25 core model,
-    confirmed on A100). Only fixed-latency instructions reserve ports this way.
+    register with .reuse in the warp's previous instruction is not read again (MICRO'25 core model, confirmed on
+    A100 by others). Only fixed-latency instructions reserve ports this way.
     """
-    if Pipe.NONE and instruction.opcode == "NOP":
-        return 0, 0
     held: dict[int, int] = {}
     if previous is not None:
         for slot, operand in enumerate(_sources(previous)):
@@ -125,7 +121,7 @@ def _register_reads(instruction: Instruction, previous: Instruction | None) -> t
     return banks[0], banks[1]
 
 
-def _sources(instruction: Instruction) -> list:
+def _sources(instruction: Instruction) -> list[Operand]:
     """Source register operands in slot order (the first register operand of an arithmetic instruction is its result)."""
     if instruction.opcode in _NO_RESULT:
         start = 0
@@ -141,7 +137,21 @@ def _sources(instruction: Instruction) -> list:
 
 
 _NO_RESULT = frozenset(
-    {"ISETP", "FSETP", "DSETP", "HSETP2", "PLOP3", "STG", "STS", "STL", "ST", "RED", "REDG", "BRA", "EXIT", "BAR", "R2P"}
+    [
+        "ISETP",
+        "FSETP",
+        "DSETP",
+        "HSETP2",
+        "PLOP3",
+        "STG",
+        "STS",
+        "STL",
+        "ST",
+        "RED",
+        "REDG",
+        "BRA",
+        "EXIT",
+        "BAR",
+        "R2P",
+    ]
 )
-
-assert MemoryKind.NONE == 0

@@ -1,0 +1,314 @@
+"""The sampled tier: execute representative CTAs, time one SM in detail, extend to the grid.
+
+The SM looked at is one of the most loaded. Its CTAs run on the interpreter with traces; the SM engine replays them with
+the SM's share of L2 and DRAM. When the SM receives more CTAs than the budget allows, the rest advance at the steady
+rate seen between the first and the last wave.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from interpreter.launch import Launch
+
+from interpreter.isa.pipes import Pipe
+from interpreter.program import Program
+from interpreter.trace import COUNTS, RunResult, Trace
+from timing import memory_path as mp
+from timing import sm_parameters as sp
+from timing.confidence import confidence, coverage
+from timing.estimate import Estimate
+from timing.launch_geometry import Geometry
+from timing.occupancy import Occupancy, occupancy
+from timing.sm_engine import run_sm
+from timing.sm_rows import build_rows
+from timing.stalls import N_STALLS
+from timing.target import Target, row_timing
+from timing.target_parameters import l2_hit_share, parameters
+from timing.traffic import SECTOR_BYTES, Region, regions_of
+
+INSTRUCTION_BUDGET = 1_500_000  # warp instructions timed for one estimate, about; whole CTAs always
+
+
+class Executor(Protocol):
+    """What the tier needs of `interpreter.machine.Machine`."""
+
+    def run(self, ctas: Sequence[int] | None = None, mode: str = "plain", budget: int = ...) -> RunResult: ...
+
+
+class TraceSource:
+    """Traces of a launch's CTAs, executed on demand and kept: targets of one architecture share them."""
+
+    def __init__(self, machine: Executor, warps_per_cta: int, rows: int) -> None:
+        self._machine = machine
+        self._warps = warps_per_cta
+        self._traces: dict[int, Trace] = {}
+        self.counts = np.zeros(rows, COUNTS)
+        self.executed_ctas = 0
+        self.seconds = 0.0
+
+    def fetch(self, ctas: Sequence[int]) -> Trace:
+        """One trace holding `ctas` in the order given."""
+        missing = [cta for cta in ctas if cta not in self._traces]
+        if missing:
+            started = time.perf_counter()
+            result = self._machine.run(missing, mode="trace")
+            self.seconds += time.perf_counter() - started
+            assert result.trace is not None and result.counts is not None
+            for name in COUNTS.names or ():
+                self.counts[name] += result.counts[name]
+            self.executed_ctas += len(missing)
+            for position, cta in enumerate(missing):
+                self._traces[cta] = _slice(result.trace, position)
+        return _join([self._traces[cta] for cta in ctas], self._warps)
+
+
+def _slice(trace: Trace, position: int) -> Trace:
+    w = trace.warps_per_cta
+    first, last = position * w, (position + 1) * w
+    events = trace.events[trace.warp_start[first] : trace.warp_start[last]]
+    lines = trace.lines[trace.line_start[first] : trace.line_start[last]]
+    return Trace(
+        [trace.ctas[position]],
+        w,
+        events,
+        trace.warp_start[first : last + 1] - trace.warp_start[first],
+        lines,
+        trace.line_start[first : last + 1] - trace.line_start[first],
+    )
+
+
+def _join(traces: list[Trace], warps_per_cta: int) -> Trace:
+    if len(traces) == 1:
+        return traces[0]
+    event_counts = np.concatenate([np.diff(t.warp_start) for t in traces])
+    line_counts = np.concatenate([np.diff(t.line_start) for t in traces])
+    return Trace(
+        [t.ctas[0] for t in traces],
+        warps_per_cta,
+        np.concatenate([t.events for t in traces]),
+        np.concatenate([[0], np.cumsum(event_counts)]).astype(np.int64),
+        np.concatenate([t.lines for t in traces]),
+        np.concatenate([[0], np.cumsum(line_counts)]).astype(np.int64),
+    )
+
+
+def sampled_estimate(
+    program: Program,
+    launch: Launch,
+    target: Target,
+    traces: TraceSource,
+    allocations: Sequence[tuple[int, int]],
+    *,
+    l2: str = "warm",
+    budget: int = INSTRUCTION_BUDGET,
+) -> Estimate:
+    """Estimate one launch on one target.
+
+    `allocations` are (guest address, bytes) of the buffers. `l2` is "warm" (the launch is repeated on the same buffers)
+    or "cold". Raises `CannotLaunch` when the target cannot hold one CTA.
+    """
+    started = time.perf_counter()
+    executed_before = traces.seconds
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    warps = -(-threads // 32)
+    grid = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    occ = occupancy(target, program.registers, threads, program.static_shared, launch.dynamic_shared, program.barriers)
+    geometry = Geometry(grid, target.sm_count, occ.ctas_per_sm)
+    rows = build_rows(program, target)
+    trace = _choose(geometry, traces, budget)
+    regions = regions_of(rows, trace, allocations, grid)
+    run = _simulate(rows, trace, geometry, target, occ, regions, warps, l2, len(program.instructions))
+    scale = grid / max(traces.executed_ctas, 1)
+    cycles = run.cycles
+    overhead = target.launch.kernel_overhead_us
+    time_us = target.microseconds(cycles) + overhead
+    counts = traces.counts
+    issued_total = float(counts["instructions_executed"].sum()) * scale
+    bound, bounds = _bound(run, geometry, target, issued_total, time_us)
+    elapsed = time.perf_counter() - started
+    covered = coverage(row_timing(program, target), counts["instructions_executed"])
+    share = min(1.0, traces.executed_ctas / grid)
+    return Estimate(
+        target=target.name,
+        tier="sampled",
+        time_us=time_us,
+        cycles=cycles,
+        clock_mhz=target.clock_mhz,
+        bound=bound,
+        occupancy=occ,
+        waves=geometry.waves,
+        l2=l2,
+        confidence=confidence(target, covered),
+        executed_share=share,
+        simulation_seconds=elapsed if traces.seconds > executed_before else elapsed + executed_before,
+        bounds=bounds,
+        stalls=run.stalls,
+        executed=counts["instructions_executed"] * scale,
+        thread_executed=counts["thread_instructions_executed"] * scale,
+        sectors=counts["l2_theoretical_sectors_global"] * scale,
+        wavefronts=counts["l1_wavefronts_shared"] * scale,
+        coverage=covered,
+        memory=run.memory,
+        warp_instructions=issued_total,
+        expected_error=None if share >= 1.0 else run.spread,
+    )
+
+
+def _choose(geometry: Geometry, traces: TraceSource, budget: int) -> Trace:
+    """The CTAs of the sampled SM to execute: all of them, or whole waves within the budget."""
+    sm = geometry.sampled_sm()
+    most = len(geometry.ctas_of(sm, 0, geometry.most))
+    first = geometry.ctas_of(sm, 0, 1)
+    length = max(int(traces.fetch(first).events.shape[0]), 1)
+    resident = min(geometry.resident, most)
+    affordable = max(budget // length, 1)
+    if most <= affordable:
+        wanted = most
+    else:
+        waves = max(affordable // resident, 1)
+        # a steady rate needs waves between the first and the last; more than a few add nothing
+        wanted = min(most, resident * min(max(waves, 1), 6))
+        if waves < 3 and 3 * resident * length <= 4 * budget:
+            wanted = min(most, 3 * resident)
+    return traces.fetch(geometry.ctas_of(sm, 0, wanted))
+
+
+class _Run:
+    """What one replay of the sampled SM gave."""
+
+    def __init__(self) -> None:
+        self.cycles = 0.0
+        self.stalls = np.zeros((0, N_STALLS))
+        self.busy = np.zeros(0)
+        self.simulated_cycles = 0.0
+        self.issued = 0
+        self.memory: dict[str, float] = {}
+        self.traffic = np.zeros(mp.N_TRAFFIC)
+        self.dram_busy = 0.0
+        self.l2_busy = 0.0
+        self.launch_cycles = 0.0
+        self.spread = 0.0
+
+
+def _simulate(
+    rows: np.ndarray,
+    trace: Trace,
+    geometry: Geometry,
+    target: Target,
+    occ: Occupancy,
+    regions: list[Region],
+    warps: int,
+    l2: str,
+    n_rows: int,
+) -> _Run:
+    p = parameters(target, occ, geometry)
+    footprint = sum(r.read_unique + r.write_unique for r in regions)
+    hit = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
+    lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
+    shares = np.zeros((len(regions), 3))
+    for i, r in enumerate(regions):
+        shares[i, 0] = (1.0 - hit) * (r.read_unique / r.read_bytes if r.read_bytes else 0.0)
+        shares[i, 1] = (1.0 - hit) * (r.write_unique / r.write_bytes if r.write_bytes else 0.0)
+        rate = target.l2.same_address_atomics_per_clk if r.atomic_shared else target.l2.atomics_per_clk
+        shares[i, 2] = geometry.active_sms / max(rate, 1e-9)
+    m = len(trace.ctas)
+    run = _Run()
+    run.stalls = np.zeros((n_rows, N_STALLS))
+    done = np.full(m, -1.0)
+    issued_at = np.zeros(m, np.int64)
+    resident = min(geometry.resident, m)
+    end, issued, _, traffic, busy = run_sm(
+        rows,
+        trace.events,
+        trace.warp_start,
+        trace.lines,
+        trace.line_start,
+        warps,
+        np.arange(m, dtype=np.int64),
+        resident,
+        p,
+        lines,
+        shares,
+        1 << 60,
+        run.stalls,
+        done,
+        issued_at,
+    )
+    total = geometry.most
+    cycles = float(end)
+    if total > m:
+        rate, run.spread = _steady_rate(np.sort(done), resident)
+        cycles += (total - m) * rate
+    run.cycles = cycles
+    run.simulated_cycles = float(end)
+    run.issued = int(issued)
+    run.busy = busy
+    run.traffic = traffic
+    run.dram_busy = (
+        traffic[mp.C_DRAM_READ_SECTORS] * p[sp.DRAM_CYCLES_PER_SECTOR]
+        + traffic[mp.C_DRAM_WRITE_SECTORS] * p[sp.DRAM_WRITE_CYCLES_PER_SECTOR]
+    )
+    run.l2_busy = max(
+        traffic[mp.C_L2_READ_SECTORS] * p[sp.L2_CYCLES_PER_SECTOR],
+        traffic[mp.C_L2_WRITE_SECTORS] * p[sp.L2_WRITE_CYCLES_PER_SECTOR],
+    )
+    run.launch_cycles = m * p[sp.CTA_LAUNCH_INTERVAL]
+    scale = geometry.ctas / max(m, 1) * SECTOR_BYTES
+    run.memory = {
+        "l1_hit_share": float(traffic[mp.C_L1_HITS] / max(traffic[mp.C_L1_SECTORS], 1.0)),
+        "l2_hit_share": float(1.0 - traffic[mp.C_DRAM_READ_SECTORS] / max(traffic[mp.C_L2_READ_SECTORS], 1.0)),
+        "l2_read_bytes": float(traffic[mp.C_L2_READ_SECTORS] * scale),
+        "l2_write_bytes": float(traffic[mp.C_L2_WRITE_SECTORS] * scale),
+        "dram_read_bytes": float(traffic[mp.C_DRAM_READ_SECTORS] * scale),
+        "dram_write_bytes": float(traffic[mp.C_DRAM_WRITE_SECTORS] * scale),
+        "footprint_bytes": float(footprint),
+    }
+    return run
+
+
+def _steady_rate(done: np.ndarray, resident: int) -> tuple[float, float]:
+    """Cycles a CTA in the steady state, from sorted completion times, and its relative uncertainty.
+
+    The first wave starts together on empty queues and the last drains: both are left out when enough is there.
+    """
+    m = len(done)
+    if m >= 3 * resident and m > 2:
+        first, last = resident - 1, m - resident - 1
+        if last - first >= max(resident, 2):
+            middle = (first + last) // 2
+            rate = (done[last] - done[first]) / (last - first)
+            halves = [
+                (done[middle] - done[first]) / max(middle - first, 1),
+                (done[last] - done[middle]) / max(last - middle, 1),
+            ]
+            return float(rate), float(abs(halves[0] - halves[1]) / max(rate, 1e-9) / 2)
+    return float(done[-1] / m), 0.2
+
+
+def _bound(
+    run: _Run, geometry: Geometry, target: Target, issued_total: float, time_us: float
+) -> tuple[str, dict[str, float]]:
+    """The busiest resource of the simulated stretch, or "latency" when none is busy for half the time."""
+    span = max(run.simulated_cycles, 1.0)
+    shares = {
+        "dram": run.dram_busy / span,
+        "l2": run.l2_busy / span,
+        "issue": run.issued / (4.0 * span),
+        "cta_launch": run.launch_cycles / span,
+    }
+    for pipe in Pipe:
+        if pipe in (Pipe.NONE, Pipe.BRANCH, Pipe.BARRIER):
+            continue
+        if pipe == Pipe.LSU:
+            shares["lsu"] = run.busy[pipe] / span
+        else:
+            shares[pipe.name.lower()] = run.busy[pipe] / (4.0 * span)
+    bounds = {name: share * time_us for name, share in shares.items() if share > 0.001}
+    name = max(shares, key=lambda n: shares[n])
+    if shares[name] < 0.5:
+        name = "latency"
+    return name, bounds

@@ -1,0 +1,108 @@
+"""From a Target to the SM engine's parameter vector, for one launch's occupancy and spread over the chip."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timing import sm_parameters as sp
+from timing.launch_geometry import Geometry
+from timing.occupancy import Occupancy
+from timing.target import Target
+
+SECTOR = 32.0
+L1_WAYS = 4
+# Issue to the SM's load/store stage: an LDS that finds everything idle is in its data stage this long after issue. Only
+# where queueing starts depends on it; latencies are end to end.
+MIO_LATENCY = 8.0
+
+
+def parameters(target: Target, occ: Occupancy, geometry: Geometry) -> np.ndarray:
+    """Parameters of one SM that has its fair share of L2, DRAM and the work distributor."""
+    p = sp.blank()
+    active = max(geometry.active_sms, 1)
+    l1_bytes = target.l1.unified_kb * 1024 - occ.carveout_bytes
+    p[sp.L1_SECTORS] = max(l1_bytes / SECTOR, 4.0 * L1_WAYS)
+    p[sp.L1_WAYS] = L1_WAYS
+    hit = target.class_timing("ldg").latency
+    p[sp.L1_HIT_LATENCY] = hit - MIO_LATENCY
+    # near and far slices alternate line by line: the mean
+    l2_hit = (target.l2.hit_cycles + target.l2.hit_far_cycles) / 2.0
+    p[sp.L2_LATENCY] = l2_hit - MIO_LATENCY
+    p[sp.DRAM_LATENCY] = target.dram.latency_cycles - MIO_LATENCY
+    shares = _shares(target, active)
+    for index, value in zip(_SHARES, shares, strict=True):
+        p[index] = value
+    if geometry.tail_sms and geometry.full_rounds:
+        p[sp.TAIL_AFTER] = geometry.full_rounds
+        for index, value in zip(_TAIL_SHARES, _shares(target, geometry.tail_sms), strict=True):
+            p[index] = value
+    p[sp.ATOMIC_LATENCY] = l2_hit + target.l2.atomic_extra_cycles - MIO_LATENCY
+    p[sp.MIO_LATENCY] = MIO_LATENCY
+    p[sp.MIO_QUEUE] = target.mio.queue_entries + target.mio.latch_entries
+    p[sp.LG_QUEUE] = target.mio.queue_entries + target.mio.latch_entries
+    p[sp.LSU_MIN_CYCLES] = target.mio.dispatch_interval_cycles
+    p[sp.TAG_CYCLES] = 1.0 / target.l1.tag_lines_per_clk
+    p[sp.WAVEFRONT_CYCLES] = target.shared.pass_cycles
+    p[sp.ATOMS_CYCLES] = target.shared.atomic_pass_cycles
+    p[sp.SHUFFLE_CYCLES] = target.mio.dispatch_interval_cycles
+    wide = target.class_timing("ldg")
+    p[sp.WIDTH_CYCLES] = max(wide.latency_of(16) - wide.latency, 0.0) / 16.0
+    p[sp.READ_WINDOW] = 3.0
+    front = target.front_end
+    p[sp.L0_LINES] = max(front.l0_bytes // front.line_bytes, 4)
+    p[sp.L1I_LINES] = max(front.l1i_bytes // front.line_bytes, 4)
+    p[sp.STREAM_LINES] = front.stream_buffer_lines
+    p[sp.L1I_LATENCY] = front.l0_miss_cycles
+    # a sub-core decodes one instruction a cycle, so a line of eight every eight cycles at least
+    p[sp.L1I_INTERVAL] = front.line_bytes / 16.0 / max(front.fetch_per_clk, 1)
+    p[sp.L1I_SHARED_INTERVAL] = 1.0 / max(front.l1i_lines_per_clk, 1e-3)
+    p[sp.L2I_LATENCY] = front.l1i_miss_cycles
+    p[sp.L2I_INTERVAL] = front.line_bytes / target.l2.bytes_per_clk_per_sm
+    p[sp.BRANCH_LATENCY] = target.issue.branch_redirect_cycles
+    p[sp.BARRIER_LATENCY] = target.class_timing("barrier").latency
+    p[sp.MEMBAR_ROUND_TRIP] = l2_hit
+    p[sp.SLEEP_CYCLES] = target.class_timing("nanosleep").latency
+    launch = target.launch
+    p[sp.CTA_LAUNCH_INTERVAL] = max(1.0 / launch.ctas_per_clk_per_sm, active / launch.ctas_per_clk)
+    p[sp.CTA_LAUNCH_LATENCY] = launch.cta_start_cycles
+    p[sp.WARP_LAUNCH_INTERVAL] = 2.0
+    p[sp.EXIT_LATENCY] = launch.cta_end_cycles
+    return p
+
+
+_SHARES = (
+    sp.L2_CYCLES_PER_SECTOR,
+    sp.L2_WRITE_CYCLES_PER_SECTOR,
+    sp.DRAM_CYCLES_PER_SECTOR,
+    sp.DRAM_WRITE_CYCLES_PER_SECTOR,
+)
+_TAIL_SHARES = (
+    sp.TAIL_L2_CYCLES,
+    sp.TAIL_L2_WRITE_CYCLES,
+    sp.TAIL_DRAM_CYCLES,
+    sp.TAIL_DRAM_WRITE_CYCLES,
+)
+
+
+def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
+    """Cycles a sector takes of one SM's share when `active` SMs divide L2 and DRAM: reads, writes, DRAM reads, writes."""
+    read_port, write_port = target.l2.bytes_per_clk_per_sm, target.l2.write_bytes_per_clk_per_sm
+    dram = target.dram_bytes_per_clk / active
+    return (
+        SECTOR / min(read_port, target.l2.bytes_per_clk / active),
+        SECTOR / min(write_port, target.l2.write_bytes_per_clk / active),
+        SECTOR / min(dram * target.dram.read_efficiency, read_port),
+        SECTOR / min(dram * target.dram.mixed_efficiency, write_port),
+    )
+
+
+def l2_hit_share(target: Target, footprint: float) -> float:
+    """Share of a repeated launch's first touches that still find their sector in L2.
+
+    A footprint within the capacity stays; a larger one that is swept in the same order each time keeps only what the
+    replacement policy happens to save.
+    """
+    capacity = float(target.l2.bytes)
+    if footprint <= 0.85 * capacity:
+        return 1.0
+    return max(0.0, min(1.0, 1.0 - (footprint - 0.85 * capacity) / (0.65 * capacity)))

@@ -1,0 +1,78 @@
+"""What the whole chip's L2 and DRAM see, estimated from the CTAs that were executed on one SM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from interpreter.isa.pipes import MemoryKind
+from interpreter.trace import LOCAL_LINE, Trace
+
+SECTOR_BYTES = 32
+LINE_BYTES = 128
+_POPCOUNT = np.array([bin(mask).count("1") for mask in range(16)], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One allocation: its lines and the traffic of the whole grid to it, in bytes."""
+
+    first_line: int
+    last_line: int
+    read_bytes: float  # distinct bytes each SM reads, added over SMs
+    read_unique: float  # distinct bytes the grid reads
+    write_bytes: float
+    write_unique: float
+    atomic_shared: bool  # its atomics hit lines that several CTAs share
+
+
+def access_table(rows: np.ndarray, trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(line, sector mask, memory kind, CTA position) of every global line access of a trace."""
+    n = trace.events["lines"].astype(np.int64)
+    kind = np.repeat(rows["memory"][trace.events["row"]], n)
+    cta_of_warp = np.repeat(np.arange(len(trace.ctas)), trace.warps_per_cta)
+    lines_of_warp = np.diff(trace.line_start)
+    cta = np.repeat(cta_of_warp, lines_of_warp)
+    line = (trace.lines >> np.uint64(4)).astype(np.int64)
+    mask = (trace.lines & np.uint64(15)).astype(np.int64)
+    near = line < LOCAL_LINE
+    return line[near], mask[near], kind[near], cta[near]
+
+
+def _distinct_bytes(line: np.ndarray, mask: np.ndarray) -> float:
+    if line.size == 0:
+        return 0.0
+    order = np.argsort(line, kind="stable")
+    line, mask = line[order], mask[order]
+    starts = np.flatnonzero(np.r_[True, line[1:] != line[:-1]])
+    merged = np.bitwise_or.reduceat(mask, starts)
+    return float(_POPCOUNT[merged].sum() * SECTOR_BYTES)
+
+
+def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, int]], grid_ctas: int) -> list[Region]:
+    """Traffic to each allocation (address, bytes), extrapolated from the trace's CTAs to `grid_ctas`.
+
+    A sector that several CTAs of one SM read counts once for that SM (L1 or L2 keeps it); what the grid reads in all is
+    at most the allocation's size.
+    """
+    line, mask, kind, cta = access_table(rows, trace)
+    loads = np.isin(kind, (int(MemoryKind.LOAD_GLOBAL), int(MemoryKind.COPY_ASYNC)))
+    stores = kind == int(MemoryKind.STORE_GLOBAL)
+    atomics = np.isin(kind, (int(MemoryKind.ATOMIC_GLOBAL), int(MemoryKind.REDUCE_GLOBAL)))
+    scale = grid_ctas / max(len(trace.ctas), 1)
+    out = []
+    for address, size in sorted(allocations):
+        first, last = address // LINE_BYTES, (address + max(size, 1) - 1) // LINE_BYTES
+        inside = (line >= first) & (line <= last)
+        read = _distinct_bytes(line[inside & loads], mask[inside & loads]) * scale
+        written = _distinct_bytes(line[inside & stores], mask[inside & stores]) * scale
+        hot = inside & atomics
+        shared = False
+        if hot.any():
+            pairs = np.unique(np.stack([line[hot], cta[hot]]), axis=1).shape[1]
+            distinct = np.unique(line[hot]).size
+            shared = pairs > 1.2 * distinct or len(trace.ctas) == 1 and grid_ctas > 1
+        out.append(Region(first, last, read, min(read, float(size)), written, min(written, float(size)), bool(shared)))
+    return out

@@ -118,6 +118,25 @@ class Parameter:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class GlobalVariable:
+    """A `__device__` (or `__constant__`) variable: `offset` in its section, `initial` its bytes (empty: zeros)."""
+
+    name: str
+    size: int
+    offset: int
+    initial: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSlot:
+    """Eight bytes at `offset` of constant bank 4 that hold the guest address of `symbol` plus `addend`."""
+
+    offset: int
+    symbol: str
+    addend: int
+
+
 @dataclass(slots=True)
 class Program:
     """A kernel ready to lower: code, resources, constants.
@@ -146,3 +165,7 @@ class Program:
     indirect_targets: dict[int, list[int]] = field(default_factory=dict)  # row of a BRX -> rows it may reach
     spill_store_bytes: int | None = None  # from the compiler's report when known
     spill_load_bytes: int | None = None
+    variables: list[GlobalVariable] = field(default_factory=list)  # __device__ variables, to be allocated at load
+    constant_variables: list[GlobalVariable] = field(default_factory=list)  # __constant__: offsets in bank 3
+    address_slots: list[AddressSlot] = field(default_factory=list)  # filled in bank 4 at load
+    cluster: tuple[int, int, int] | None = None  # __cluster_dims__

@@ -1,0 +1,279 @@
+"""Turns a cubin into `Program`s: disassembly text parsed, control fields and exact immediates cut from the encoding.
+
+Immediates. nvdisasm prints integers exactly (hexadecimal) and floats rounded, so a float's bits come from the encoding:
+bits 63:32 of operand forms 2 and 4 (bits 11:9). What `value` then holds:
+- 32-bit opcodes: the IEEE binary32 bits;
+- 64-bit float opcodes (DADD, DMUL, DFMA, DSETP, DMNMX): the high word of the double, whose low word is zero;
+- packed halves (HFMA2 R0, R1, 0.5, 1): both printed operands get the whole 32-bit field, and the modifier "PACKED";
+  the high half (bits 31:16, element 1) is printed first.
+Integer immediates keep the printed value as a 32-bit pattern; the 64-bit opcodes of sm_100 and later sign-extend it.
+
+Targets. BRA, BSSY, CALL.REL, RET.REL, LEPC and WARPSYNC.COLLECTIVE name an instruction: kind TARGET, `value` its row.
+RET.REL and the register form of CALL.REL go to that row's address plus a register's bytes. BRX keeps its printed
+displacement (IMMEDIATE): it goes to its register plus the displacement plus the address behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from interpreter.cubin import Cubin, Kernel, parse_cubin
+from interpreter.disassembly import cache_directory, disassemble, write_atomically
+from interpreter.errors import CubinError, ToolchainError, UnsupportedInstruction
+from interpreter.operands import OperandError, float32_bits, is_float_text, parse_operand, with_value
+from interpreter.program import CONTROL, INSTRUCTION_BYTES, Instruction, Operand, OperandKind, Program
+from interpreter.toolchain import Tool, find_tools
+
+# Part of the key of the cache of decoded programs: raise it whenever this package decodes differently.
+DECODER_VERSION = 1
+
+DEFAULT_STACK_BYTES = 1024  # cudaLimitStackSize's default, used for kernels whose call depth is unknown (recursion)
+_TARGET_OPCODES = frozenset({"BRA", "BSSY", "LEPC"})
+_TARGET_WITH = {"CALL": "REL", "RET": "REL", "WARPSYNC": "COLLECTIVE"}
+_GUARD = re.compile(r"@(!?)(U?P[0-6T])\s+")
+
+
+def load_program(
+    cubin: bytes, entry: str | None = None, *, cache: Path | None = None, nvdisasm: Tool | None = None, lines: bool = False
+) -> Program:
+    """Decode the kernel `entry` of a cubin, or its only kernel.
+
+    `cache` is the cache folder (default: FARM_CACHE, else ~/.cache/farm). `lines` adds source lines, if the cubin has a
+    line table (nvcc -lineinfo), at the cost of one more run of nvdisasm. Raises CubinError (not a cubin, truncated, no
+    such kernel, illegal word, unknown operand form), ToolchainError, UnsupportedInstruction (unlinked code).
+    """
+    return load_programs([(cubin, entry)], cache=cache, nvdisasm=nvdisasm, lines=lines)[0]
+
+
+def load_programs(
+    requests: Sequence[tuple[bytes, str | None]],
+    *,
+    cache: Path | None = None,
+    nvdisasm: Tool | None = None,
+    lines: bool = False,
+) -> list[Program]:
+    """Decode many kernels; those of one architecture share a run of nvdisasm. Errors as `load_program`."""
+    folder = cache_directory(cache)
+    tool = nvdisasm or find_tools().require("nvdisasm")
+    programs: list[Program | None] = [None] * len(requests)
+    waiting: dict[str, list[tuple[int, Cubin, Kernel]]] = {}
+    for position, (image, entry) in enumerate(requests):
+        stored = _program_path(folder, hashlib.sha256(image).hexdigest(), entry, tool.version, lines)
+        programs[position] = _read_stored(stored)
+        if programs[position] is None:
+            parsed = parse_cubin(image)
+            waiting.setdefault(parsed.arch, []).append((position, parsed, parsed.kernel(entry)))
+    for arch, items in waiting.items():
+        texts = disassemble([(kernel.name, kernel.code) for _, _, kernel in items], arch, folder, tool)
+        for (position, parsed, kernel), text in zip(items, texts, strict=True):
+            image, entry = requests[position]
+            sources = _source_lines(image, kernel, tool) if lines else {}
+            program = build_program(parsed, kernel, text, sources)
+            programs[position] = program
+            stored = _program_path(folder, parsed.sha, entry, tool.version, lines)
+            write_atomically(stored, pickle.dumps(program, protocol=pickle.HIGHEST_PROTOCOL))
+    return [program for program in programs if program is not None]
+
+
+def build_program(
+    cubin: Cubin, kernel: Kernel, texts: Sequence[str], sources: dict[int, tuple[str, int]] | None = None
+) -> Program:
+    """The Program of a kernel whose disassembly is known. `sources` maps rows to (file, line)."""
+    if kernel.relocations:
+        unlinked = [(r.offset, f"relocation {r.kind:#x} against {r.symbol}") for r in kernel.relocations]
+        raise UnsupportedInstruction(kernel.name, unlinked)
+    words = np.frombuffer(kernel.code, dtype="<u8").reshape(-1, 2)
+    if len(words) != len(texts):
+        raise CubinError(f"kernel {kernel.name}: {len(words)} instructions but {len(texts)} lines of disassembly")
+    count = len(texts)
+    instructions = []
+    pairs = words.tolist()
+    sources = sources or {}
+    for row, text in enumerate(texts):
+        low, high = pairs[row]
+        try:
+            opcode, modifiers, operands, guard = _parse_text(text)
+            if operands is not None and _needs_encoding(text):
+                operands = _exact(opcode, operands, low)
+        except OperandError as error:
+            raise CubinError(f"kernel {kernel.name}, {row * INSTRUCTION_BYTES:#06x}: {text}: {error}") from None
+        file, line = sources.get(row, ("", 0))
+        instruction = Instruction(row, opcode, modifiers, operands, guard, text, low, high, line, file)
+        instructions.append(instruction)
+        for operand in operands:
+            if operand.kind == OperandKind.TARGET and not 0 <= operand.value < count:
+                raise CubinError(
+                    f"kernel {kernel.name}, {instruction.address:#06x}: {text}: target outside the kernel "
+                    f"({count * INSTRUCTION_BYTES:#x} bytes)"
+                )
+    return Program(
+        name=kernel.name,
+        sm=cubin.sm,
+        arch=cubin.arch,
+        instructions=instructions,
+        control=control_fields(words[:, 1]),
+        registers=kernel.registers,
+        static_shared=kernel.static_shared,
+        stack=kernel.stack,
+        parameter_base=kernel.parameter_base,
+        parameter_bytes=kernel.parameter_bytes,
+        parameters=kernel.parameters,
+        constants=kernel.constants,
+        barriers=kernel.barriers,
+        max_threads=kernel.max_threads,
+        required_threads=kernel.required_threads,
+        cubin_sha=cubin.sha,
+        code_bytes=len(kernel.code),
+        indirect_targets=_indirect_rows(kernel, count),
+        variables=cubin.variables,
+        constant_variables=cubin.constant_variables,
+        address_slots=cubin.address_slots,
+        cluster=kernel.cluster,
+    )
+
+
+def control_fields(high: np.ndarray) -> np.ndarray:
+    """Control fields (dtype CONTROL) of instructions whose bits 127:64 are `high` (uint64, shape (n,)).
+
+    Positions: bits 108:105 stall, 109 yield (inverted), 112:110 write barrier, 115:113 read barrier, 121:116 wait mask,
+    124:122 reuse; found by flipping bits and comparing nvdisasm's and CuAssembler-style listings.
+    """
+    high = np.asarray(high, dtype=np.uint64)
+
+    def bits(low: int, width: int) -> np.ndarray:
+        return (high >> np.uint64(low - 64)) & np.uint64((1 << width) - 1)
+
+    control = np.zeros(high.shape, dtype=CONTROL)
+    control["stall"] = bits(105, 4)
+    control["yield_"] = bits(109, 1) ^ np.uint64(1)
+    control["write_barrier"] = bits(110, 3)
+    control["read_barrier"] = bits(113, 3)
+    control["wait_mask"] = bits(116, 6)
+    control["reuse"] = bits(122, 3)
+    return control
+
+
+def split_operands(text: str) -> list[str]:
+    """Operand texts of "R2, c[0x0] [0x160].H0_H0, {1,2}" and of "R2 0x1800" (RET, BRX: a blank separates)."""
+    if not text:
+        return []
+    result = []
+    for part in text.split(", ") if "{" not in text else re.split(r",\s*(?![^{]*\})", text):
+        part = part.strip()
+        if " " in part and not part.startswith(("c[", "-c[", "|c[", "~c[", "-|c[")):
+            result += part.split()
+        else:
+            result.append(part)
+    return result
+
+
+@lru_cache(maxsize=1 << 16)
+def _parse_text(text: str) -> tuple[str, tuple[str, ...], tuple[Operand, ...], Operand | None]:
+    """(opcode, modifiers, operands, guard) of one line of disassembly. Immediates as printed."""
+    guard = None
+    body = text
+    match = _GUARD.match(text)
+    if match:
+        guard = parse_operand(match[1] + match[2])
+        body = text[match.end() :]
+    mnemonic, _, rest = body.partition(" ")
+    opcode, *modifiers = mnemonic.split(".")
+    parts = split_operands(rest.strip())
+    operands = [parse_operand(part) for part in parts]
+    if operands and operands[-1].kind == OperandKind.IMMEDIATE and _has_target(opcode, modifiers):
+        value = operands[-1].value
+        row, rest_bytes = divmod(value - (1 << 64) if value >> 63 else value, INSTRUCTION_BYTES)
+        if rest_bytes:
+            raise OperandError(f"target {parts[-1]} is no multiple of {INSTRUCTION_BYTES}")
+        operands[-1] = Operand(OperandKind.TARGET, value=row, text=parts[-1])
+    return opcode, tuple(modifiers), tuple(operands), guard
+
+
+def _has_target(opcode: str, modifiers: list[str]) -> bool:
+    return opcode in _TARGET_OPCODES or _TARGET_WITH.get(opcode) in modifiers
+
+
+@lru_cache(maxsize=1 << 16)
+def _needs_encoding(text: str) -> bool:
+    """Whether an operand is a float immediate, whose bits must come from the encoding."""
+    return any(o.kind == OperandKind.IMMEDIATE and is_float_text(o.text) for o in _parse_text(text)[2])
+
+
+def _exact(opcode: str, operands: tuple[Operand, ...], low: int) -> tuple[Operand, ...]:
+    """`operands` with the float immediates replaced by the bits of the encoding, checked against the printed number."""
+    if low >> 9 & 7 not in (2, 4):
+        raise OperandError(f"float immediate in operand form {low >> 9 & 7}, expected 2 or 4")
+    field = low >> 32
+    positions = [i for i, o in enumerate(operands) if o.kind == OperandKind.IMMEDIATE and is_float_text(o.text)]
+    packed = len(positions) == 2 and opcode.startswith("H")
+    if len(positions) != 1 and not packed:
+        raise OperandError(f"{len(positions)} float immediates")
+    result = list(operands)
+    for position in positions:
+        result[position] = with_value(operands[position], field, "PACKED" if packed else None)
+    return tuple(result)
+
+
+def _indirect_rows(kernel: Kernel, count: int) -> dict[int, list[int]]:
+    tables: dict[int, list[int]] = {}
+    for source, targets in kernel.indirect_targets.items():
+        for offset in (source, *targets):
+            if offset % INSTRUCTION_BYTES or offset >= count * INSTRUCTION_BYTES:
+                raise CubinError(f"kernel {kernel.name}: branch table of {source:#x} names {offset:#x}, outside the kernel")
+        tables[source // INSTRUCTION_BYTES] = [offset // INSTRUCTION_BYTES for offset in targets]
+    return tables
+
+
+def _program_path(folder: Path, sha: str, entry: str | None, tool_version: str, lines: bool) -> Path:
+    key = hashlib.sha256(f"{sha}\0{entry}\0{lines}\0{tool_version}".encode()).hexdigest()
+    return folder / "programs" / f"v{DECODER_VERSION}" / key[:2] / f"{key}.pickle"
+
+
+def _read_stored(path: Path) -> Program | None:
+    """A Program from the cache, or None when there is none or it cannot be read (then it is made anew)."""
+    try:
+        program = pickle.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except Exception:  # written by another version of Python or this package, or damaged: unpickling raises anything
+        return None
+    return program if isinstance(program, Program) else None
+
+
+_FUNCTION = re.compile(r"^\.text\.(\S+):$")
+_FILE_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_ADDRESS = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s")
+
+
+def _source_lines(image: bytes, kernel: Kernel, tool: Tool) -> dict[int, tuple[str, int]]:
+    """Row -> (file, line), from `nvdisasm -g`. Empty when the cubin has no line table."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(image)
+        file.flush()
+        try:
+            done = subprocess.run([tool.path, "-g", "-c", file.name], capture_output=True, text=True, timeout=600)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ToolchainError(f"{tool.path} failed: {error}") from error
+    if done.returncode != 0:
+        raise ToolchainError(f"nvdisasm -g failed on kernel {kernel.name}: {done.stderr.strip()[:500]}")
+    rows: dict[int, tuple[str, int]] = {}
+    inside = False
+    current: tuple[str, int] | None = None
+    for text in done.stdout.splitlines():
+        if found := _FUNCTION.match(text):
+            inside, current = found[1] == kernel.name, None
+        elif inside and (found := _FILE_LINE.match(text)):
+            current = found[1], int(found[2])
+        elif inside and current and (found := _ADDRESS.match(text)):
+            rows[int(found[1], 16) // INSTRUCTION_BYTES] = current
+    return rows

@@ -36,8 +36,8 @@ from timing.target_model import SECTIONS as _SECTIONS
 from timing.target_model import ClassTiming, PipeTiming, Source, Target, TargetError, build, close_names
 
 __all__ = [
-    "BOARD_SECTIONS", "ROW_TIMING", "SOURCES", "TARGETS", "ClassTiming", "PipeTiming", "Source", "Target", "TargetError",
-    "check_architecture", "load_target", "row_timing",
+    "BOARD_SECTIONS", "ROW_TIMING", "SOURCES", "TARGETS", "ClassTiming", "PipeTiming", "Source", "Target",
+    "TargetError", "check_architecture", "load_target", "row_timing",
 ]  # fmt: skip
 
 SOURCES = ("measured", "vendor", "literature", "derived", "guess")

@@ -294,7 +294,7 @@ class Target:
             return self.classes[name]
         except KeyError:
             raise TargetError(
-                f"target {self.name}: no latency class {name!r} under classes:{close_names(name, self.classes)}"
+                f"target {self.name}: no latency class {name!r} in its file{close_names(name, self.classes)}"
             ) from None
 
     def with_values(self, changes: Mapping[str, float], source: str = "guess", note: str = "set by hand") -> Target:
@@ -309,7 +309,7 @@ class Target:
 
 
 def close_names(name: str, known: Mapping[str, Any]) -> str:
-    """" (close: ...)" for an error message, or nothing."""
+    """ " (close: ...)" for an error message, or nothing."""
     near = difflib.get_close_matches(name, known, n=3)
     return f" (close: {', '.join(near)})" if near else ""
 

@@ -1,0 +1,276 @@
+"""The static tier: bounds on a kernel's time from its code, launch and (when a scout ran) executed counts.
+
+Nothing is replayed. Each bound is the time the launch would take if one resource were the only limit: issue slots, each
+pipe, the load/store unit, L2 and DRAM bandwidth, the rate at which CTAs start, and latency (a warp's own dependences,
+with as many warps at once as occupancy allows: Little's law). The estimate is their combination, and the largest one
+names the bottleneck. Costs a few milliseconds; meant to drop the hopeless before the sampled tier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from interpreter.isa.pipes import MemoryKind, Pipe
+from interpreter.program import Program
+from interpreter.trace import COUNTS, Trace
+from timing.confidence import coverage
+from timing.occupancy import Occupancy, Waves, occupancy, waves
+from timing.serial_pass import serial_cycles
+from timing.target import Target, row_timing
+
+SECTOR_BYTES = 32
+# How far two limits of similar size add up instead of hiding behind each other: the estimate is the p-norm of the
+# largest throughput bound and the latency bound. p = 1 adds them, a large p takes the larger.
+OVERLAP_NORM = 4.0
+
+_GLOBAL_LOADS = (MemoryKind.LOAD_GLOBAL, MemoryKind.COPY_ASYNC)
+_GLOBAL_ATOMICS = (MemoryKind.ATOMIC_GLOBAL, MemoryKind.REDUCE_GLOBAL)
+_SHARED = (MemoryKind.LOAD_SHARED, MemoryKind.STORE_SHARED, MemoryKind.ATOMIC_SHARED)
+_MIO_PIPES = (Pipe.LSU, Pipe.XU, Pipe.SPECIAL, Pipe.ASYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class Scout:
+    """What a few executed CTAs tell about the rest.
+
+    `counts` has dtype COUNTS, one row an instruction, summed over `ctas` CTAs. `unique_sectors` is the mean number of
+    different 32-byte sectors a CTA loads from global memory (None: not known, every access then goes to L2).
+    """
+
+    counts: np.ndarray
+    ctas: int
+    unique_sectors: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.counts.dtype != COUNTS or self.ctas < 1:
+            raise ValueError("a scout needs counts of dtype COUNTS and at least one CTA")
+
+
+@dataclass(frozen=True, slots=True)
+class StaticBounds:
+    """Bounds of one launch on one target, in SM cycles of the whole launch.
+
+    `bounds` maps a resource to its time in cycles, without launch overhead; `bound` is the largest. `cycles` combines
+    them and adds the overhead. `warp_cycles` is what one warp takes alone; `in_flight_bytes` what an SM's resident
+    warps keep outstanding on average by Little's law, `needed_in_flight_bytes` what the DRAM (or L2) bandwidth of one
+    SM's share takes at its latency.
+    """
+
+    target: str
+    occupancy: Occupancy
+    waves: Waves
+    bounds: dict[str, float]
+    bound: str
+    cycles: float
+    time_us: float
+    warp_cycles: float
+    warp_instructions: float  # whole grid
+    l2_bytes: float
+    dram_bytes: float
+    in_flight_bytes: float
+    needed_in_flight_bytes: float
+    scouted: bool
+    coverage: dict[str, float] = field(default_factory=dict)
+
+    def microseconds(self) -> dict[str, float]:
+        """Each bound's time in microseconds, without launch overhead."""
+        rate = self.time_us / self.cycles
+        return {name: value * rate for name, value in self.bounds.items()}
+
+
+def unique_sectors(trace: Trace, rows: np.ndarray) -> float:
+    """Mean number of different global sectors that a traced CTA loads; `rows` is row_timing's array."""
+    loads = np.isin(rows["memory"], _GLOBAL_LOADS)
+    total = 0
+    per_cta = trace.warps_per_cta
+    for cta in range(len(trace.ctas)):
+        first, last = cta * per_cta, (cta + 1) * per_cta
+        events = trace.events[trace.warp_start[first] : trace.warp_start[last]]
+        lines = trace.lines[trace.line_start[first] : trace.line_start[last]]
+        touched = lines[np.repeat(loads[events["row"]], events["lines"])]
+        order, where = np.unique(touched >> np.uint64(4), return_inverse=True)
+        masks = np.zeros(len(order), np.uint8)
+        np.bitwise_or.at(masks, where, (touched & np.uint64(15)).astype(np.uint8))
+        total += int(np.bitwise_count(masks).sum())
+    return total / max(1, len(trace.ctas))
+
+
+def static_bounds(
+    program: Program,
+    target: Target,
+    grid_ctas: int,
+    threads: int,
+    dynamic_shared: int = 0,
+    *,
+    scout: Scout | None = None,
+    footprint_bytes: float | None = None,
+    l2: str = "warm",
+    rows: np.ndarray | None = None,
+) -> StaticBounds:
+    """Bounds of launching `grid_ctas` CTAs of `threads` threads.
+
+    Without a scout every instruction counts once a warp and accesses are taken as coalesced. `footprint_bytes` is the
+    memory the whole launch touches (its buffers); with `l2` "warm" what fits L2 is found there, with "cold" it comes
+    from DRAM once; None leaves DRAM out. `rows` may pass in `row_timing(program, target)`. Raises CannotLaunch,
+    TargetError, UnsupportedInstruction.
+    """
+    if l2 not in ("warm", "cold"):
+        raise ValueError(f"l2 must be 'warm' or 'cold', is {l2!r}")
+    rows = row_timing(program, target) if rows is None else rows
+    resident = occupancy(target, program.registers, threads, program.static_shared, dynamic_shared, program.barriers)
+    spread = waves(grid_ctas, target.sm_count, resident.ctas_per_sm)
+    executed = _executed(program, resident.warps_per_cta, scout)
+    traffic = _traffic(rows, executed, scout)
+
+    dram_bytes = 0.0
+    if footprint_bytes is not None and (l2 == "cold" or footprint_bytes > target.l2.bytes):
+        dram_bytes = footprint_bytes
+    moved = grid_ctas * traffic.l2_bytes
+    miss_share = min(1.0, dram_bytes / moved) if moved else 0.0
+    global_latency = _global_latency(target, miss_share)
+    issued = executed / resident.warps_per_cta  # of an average warp
+    warp_cycles = serial_cycles(program, target, rows, issued, global_latency)
+
+    bounds = _sm_bounds(target, rows, executed, traffic, spread, resident)
+    bounds.update(_gpu_bounds(target, grid_ctas, traffic, dram_bytes, spread))
+    rounds = -(-grid_ctas // spread.slots)
+    start = target.launch.cta_start_cycles + target.launch.cta_end_cycles
+    bounds["latency"] = rounds * (warp_cycles + start)
+    bound = max(bounds, key=lambda name: bounds[name])
+    throughput = max(value for name, value in bounds.items() if name != "latency")
+    together = (throughput**OVERLAP_NORM + bounds["latency"] ** OVERLAP_NORM) ** (1 / OVERLAP_NORM)
+    cycles = together + target.launch.kernel_overhead_us * target.clock_mhz
+
+    share = target.dram_bytes_per_clk * target.dram.read_efficiency if dram_bytes else target.l2.bytes_per_clk
+    warp_bytes = traffic.l2_load_bytes / resident.warps_per_cta
+    return StaticBounds(
+        target=target.name,
+        occupancy=resident,
+        waves=spread,
+        bounds=bounds,
+        bound=bound,
+        cycles=cycles,
+        time_us=target.microseconds(cycles),
+        warp_cycles=warp_cycles,
+        warp_instructions=float(executed.sum()) * grid_ctas,
+        l2_bytes=moved,
+        dram_bytes=dram_bytes,
+        in_flight_bytes=resident.warps_per_sm * warp_bytes * global_latency / max(warp_cycles, 1.0),
+        needed_in_flight_bytes=share / target.sm_count * global_latency,
+        scouted=scout is not None,
+        coverage=coverage(rows, executed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """Memory work of one CTA: cycles of the SM's data stage, bytes between L1 and L2, atomic sectors."""
+
+    dispatched: float  # instructions through the MIO stage
+    stage_wavefronts: float
+    tag_lines: float
+    l2_load_bytes: float
+    l2_store_bytes: float
+    atomic_sectors: float
+
+    @property
+    def l2_bytes(self) -> float:
+        return self.l2_load_bytes + self.l2_store_bytes
+
+
+def _executed(program: Program, warps_per_cta: int, scout: Scout | None) -> np.ndarray:
+    """Warp instructions a CTA executes, per row."""
+    if scout is None:
+        return np.full(len(program.instructions), float(warps_per_cta))
+    if len(scout.counts) != len(program.instructions):
+        raise ValueError(
+            f"the scout counted {len(scout.counts)} instructions, {program.name} has {len(program.instructions)}"
+        )
+    return scout.counts["instructions_executed"] / scout.ctas
+
+
+def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None) -> _Traffic:
+    memory, width = rows["memory"], rows["width"].astype(np.float64)
+    loads = np.isin(memory, _GLOBAL_LOADS)
+    stores = memory == MemoryKind.STORE_GLOBAL
+    atomics = np.isin(memory, _GLOBAL_ATOMICS)
+    anywhere = loads | stores | atomics
+    shared = np.isin(memory, _SHARED)
+    if scout is None:
+        sectors = executed * width * anywhere  # 32 lanes * width bytes / 32-byte sectors
+        lines = executed * np.maximum(1.0, width / 4) * anywhere
+        wavefronts = executed * np.maximum(1.0, width / 4) * shared
+    else:
+        sectors = scout.counts["l2_theoretical_sectors_global"] / scout.ctas
+        lines = scout.counts["l1_tag_requests_global"] / scout.ctas
+        wavefronts = scout.counts["l1_wavefronts_shared"] / scout.ctas
+    local = np.isin(memory, (MemoryKind.LOAD_LOCAL, MemoryKind.STORE_LOCAL))
+    shuffles = memory == MemoryKind.SHUFFLE
+    load_bytes = float(sectors[loads].sum()) * SECTOR_BYTES
+    if scout is not None and scout.unique_sectors is not None:
+        load_bytes = min(load_bytes, scout.unique_sectors * SECTOR_BYTES)
+    return _Traffic(
+        dispatched=float(executed[np.isin(rows["pipe"], _MIO_PIPES)].sum()),
+        stage_wavefronts=float(
+            wavefronts[shared].sum() + executed[shuffles].sum() + (executed * np.maximum(1.0, width / 4))[local].sum()
+        ),
+        tag_lines=float(lines[anywhere].sum()),
+        l2_load_bytes=load_bytes,
+        l2_store_bytes=float(sectors[stores | atomics].sum()) * SECTOR_BYTES,
+        atomic_sectors=float(sectors[atomics].sum()),
+    )
+
+
+def _global_latency(target: Target, miss_share: float) -> float:
+    l2 = target.l2
+    near = (l2.hit_cycles + (l2.partitions - 1) * l2.hit_far_cycles) / l2.partitions
+    return near + miss_share * max(0.0, target.dram.latency_cycles - near)
+
+
+def _sm_bounds(
+    target: Target, rows: np.ndarray, executed: np.ndarray, traffic: _Traffic, spread: Waves, resident: Occupancy
+) -> dict[str, float]:
+    """Cycles of the busiest SM for each of its resources."""
+    sub_cores = min(target.limits.sub_cores, min(spread.busiest_sm_ctas, resident.ctas_per_sm) * resident.warps_per_cta)
+    ctas = spread.busiest_sm_ctas
+    bounds = {"issue": ctas * float(executed.sum()) / target.issue.per_clk / sub_cores}
+    held = executed * rows["interval"]
+    per_sm = rows["shared_per_sm"] > 0
+    use = {pipe: float(held[(rows["pipe"] == pipe) & ~per_sm].sum()) for pipe in Pipe}
+    if target.issue.fma_halves == 2:  # FMA may use either half, FMA_HEAVY only one
+        use[Pipe.FMA] = max(use[Pipe.FMA_HEAVY], use[Pipe.FMA] + use[Pipe.FMA_HEAVY] / 2)
+    else:
+        use[Pipe.FMA] += use[Pipe.FMA_HEAVY]
+    for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FP16, Pipe.FP64, Pipe.XU, Pipe.UNIFORM, Pipe.TENSOR):
+        bounds[pipe.name.lower()] = ctas * use[pipe] / sub_cores
+    if per_sm.any():
+        bounds["fp64"] = max(bounds["fp64"], ctas * float(held[per_sm].sum()))
+    stage = traffic.stage_wavefronts * target.shared.pass_cycles + traffic.tag_lines / target.l1.tag_lines_per_clk
+    bounds["lsu"] = ctas * max(stage, traffic.dispatched * target.mio.dispatch_interval_cycles)
+    bounds["l1"] = ctas * max(
+        traffic.l2_load_bytes / target.l2.bytes_per_clk_per_sm,
+        traffic.l2_store_bytes / target.l2.write_bytes_per_clk_per_sm,
+    )
+    return bounds
+
+
+def _gpu_bounds(
+    target: Target, grid_ctas: int, traffic: _Traffic, dram_bytes: float, spread: Waves
+) -> dict[str, float]:
+    """Cycles of the whole launch for resources that the SMs share."""
+    l2 = target.l2
+    reads, writes = grid_ctas * traffic.l2_load_bytes, grid_ctas * traffic.l2_store_bytes
+    written = writes / (reads + writes) if reads + writes else 0.0
+    dram = target.dram
+    # a copy is half writes: interpolate between pure reads and that
+    efficiency = dram.read_efficiency + min(1.0, 2 * written) * (dram.mixed_efficiency - dram.read_efficiency)
+    return {
+        "l2": reads / l2.bytes_per_clk + writes / l2.write_bytes_per_clk,
+        "atomics": grid_ctas * traffic.atomic_sectors / l2.atomics_per_clk,
+        "dram": dram_bytes / (target.dram_bytes_per_clk * efficiency),
+        "launch": max(
+            grid_ctas / target.launch.ctas_per_clk, spread.busiest_sm_ctas / target.launch.ctas_per_clk_per_sm
+        ),
+    }

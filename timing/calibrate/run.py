@@ -27,6 +27,24 @@ from timing.calibrate.record import Results
 
 SCHEMA = 1
 GROUPS = ("core", "memory", "grid")
+STEPS = [
+    "grid.placement",
+    "grid.launches",
+    "core.chains",
+    "core.barriers",
+    "core.rates",
+    "core.conflicts",
+    "core.l1",
+    "core.control",
+    "core.fetch",
+    "memory.chase",
+    "memory.l2_map",
+    "memory.bandwidth",
+    "memory.capacity",
+    "memory.loaded",
+    "memory.atomics",
+    "grid.clocks",
+]
 
 
 def calibrate(
@@ -42,9 +60,9 @@ def calibrate(
 
     Raises DriverError without a GPU, ToolchainError without nvcc, CompileError when a source does not compile.
     """
-    unknown = [group for group in groups if group not in GROUPS]
+    unknown = [group for group in groups if group not in GROUPS and group not in STEPS]
     if unknown:
-        raise FarmError(f"no group of measurements named {unknown[0]!r}: there are {', '.join(GROUPS)}")
+        raise FarmError(f"no measurement named {unknown[0]!r}: there are {', '.join((*GROUPS, *STEPS))}")
     gpu = Gpu()
     attributes = gpu.attributes
     if arch is None:
@@ -72,29 +90,18 @@ def calibrate(
         if raw is not None:
             np.savez_compressed(raw, **maps)
 
-    def steps() -> list[Callable[[], None]]:
-        found: list[Callable[[], None]] = []
-        if "grid" in groups:
-            grid = Grid(gpu, cubins, results)
-            maps_of.append(grid.maps)
-            found += [grid.placement, grid.launches]
-        if "core" in groups:
-            core = Core(gpu, cubins, results)
-            found += [core.chains, core.barriers, core.rates, core.conflicts, core.l1, core.control, core.fetch]
-        if "memory" in groups:
-            memory = Memory(gpu, cubins, results)
-            maps_of.append(memory.maps)
-            found += [memory.chase, memory.l2_map, memory.bandwidth, memory.capacity, memory.loaded, memory.atomics]
-        if "grid" in groups:
-            found.append(grid.clocks)
-        return found
-
     maps_of: list[dict[str, np.ndarray]] = []
-    for step in steps():
+    wanted = [name for name in STEPS if any(name == group or name.startswith(group + ".") for group in groups)]
+    sections: dict[str, Core | Memory | Grid] = {}
+    for kind, make in (("core", Core), ("memory", Memory), ("grid", Grid)):
+        if any(name.startswith(kind + ".") for name in wanted):
+            sections[kind] = make(gpu, cubins, results)
+            maps_of.append(getattr(sections[kind], "maps", {}))
+    for name in wanted:
         start = time.monotonic()
-        name = getattr(step, "__qualname__", str(step))
+        section, _, method = name.partition(".")
         try:
-            step()
+            getattr(sections[section], method)()
         except Exception as error:  # one step that fails must not lose what the others found; it is written down
             failures.append(f"{name}: {type(error).__name__}: {error}")
             log(f"{name} stopped: {type(error).__name__}: {error}")

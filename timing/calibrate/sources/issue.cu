@@ -116,11 +116,22 @@ OP_U32(s2r, "{.reg .pred p; setp.ne.u32 p, %0, %1; @p mov.u32 %0, %%smid;}")
     __device__ unsigned result() const { return x; }                                                                   \
   };
 OP_SHARED(lds32, "ld.shared.u32 %0, [%0];")
-OP_SHARED(lds64, "{.reg .u32 t; ld.shared.v2.u32 {%0, t}, [%0]; or.b32 %0, %0, t;}")
-OP_SHARED(lds128, "{.reg .u32 t, u, v; ld.shared.v4.u32 {%0, t, u, v}, [%0]; lop3.b32 %0, %0, t, u, 0xfe; or.b32 %0, %0, v;}")
-OP_SHARED(ldsm4, "{.reg .u32 t, u, v; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, t, u, v}, [%0]; lop3.b32 %0, %0, t, u, 0x80; and.b32 %0, %0, v;}")
-OP_SHARED(ldsm4t, "{.reg .u32 t, u, v; ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, t, u, v}, [%0]; lop3.b32 %0, %0, t, u, 0x80; and.b32 %0, %0, v;}")
+OP_SHARED(lds64, "{.reg .u32 t; ld.shared.v2.u32 {%0, t}, [%0]; and.b32 %0, %0, t;}")
+OP_SHARED(lds128, "{.reg .u32 t, u, v; ld.shared.v4.u32 {%0, t, u, v}, [%0]; lop3.b32 %0, %0, t, u, 0x80; and.b32 %0, %0, v;}")
 OP_SHARED(sts_lds, "st.shared.u32 [%0], %0;\n\tld.volatile.shared.u32 %0, [%0];")
+
+#define OP_LDSM(name, shape)                                                                                           \
+  struct name { /* LDSM and LOP3 */                                                                                    \
+    unsigned x, zero;                                                                                                  \
+    __device__ name(const Setup& s, int) : x(s.address), zero(s.zero) {}                                               \
+    __device__ __forceinline__ void step(int) {                                                                        \
+      asm volatile("{.reg .u32 r, t, u, v; ldmatrix.sync.aligned.m8n8.x4." shape "shared.b16 {r, t, u, v}, [%0]; "     \
+                   "lop3.b32 %0, %0, r, %1, 0x78;}" : "+r"(x) : "r"(zero) : "memory");                                 \
+    }                                                                                                                  \
+    __device__ unsigned result() const { return x; }                                                                   \
+  };
+OP_LDSM(ldsm4, "")
+OP_LDSM(ldsm4t, "trans.")
 
 struct ldc {
   unsigned x;
@@ -150,7 +161,7 @@ struct atoms_f32 {  // no native form: a CAS loop
 #define OP_STORE(name, text)                                                                                           \
   struct name {                                                                                                        \
     unsigned x, address;                                                                                               \
-    __device__ name(const Setup& s, int chain) : x(s.a + chain), address(s.address) {}                                 \
+    __device__ name(const Setup& s, int chain) : x(s.a + chain), address(s.address + 4096) {}                                 \
     __device__ __forceinline__ void step(int) { asm volatile(text ::"r"(x), "r"(address) : "memory"); }                \
     __device__ unsigned result() const { return x; }                                                                   \
   };

@@ -8,17 +8,23 @@ names the bottleneck. Costs a few milliseconds; meant to drop the hopeless befor
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import Program
-from interpreter.trace import COUNTS, Trace
-from timing.confidence import coverage
+from interpreter.trace import COUNTS, RunResult, Trace
+from timing.confidence import confidence, coverage
+from timing.estimate import Estimate
 from timing.occupancy import Occupancy, Waves, occupancy, waves
 from timing.serial_pass import serial_cycles
 from timing.target import Target, row_timing
+from timing.target_parameters import l2_hit_share
 
 SECTOR_BYTES = 32
 # How far two limits of similar size add up instead of hiding behind each other: the estimate is the p-norm of the
@@ -97,6 +103,67 @@ def unique_sectors(trace: Trace, rows: np.ndarray) -> float:
     return total / max(1, len(trace.ctas))
 
 
+def scout_of(result: RunResult, rows: np.ndarray, ctas: int) -> Scout:
+    """The scout of a run of `ctas` CTAs in mode "count" or "trace"; a trace also tells what L1 may keep."""
+    if result.counts is None:
+        raise ValueError("the scout must run in mode 'count' or 'trace'")
+    return Scout(result.counts, ctas, None if result.trace is None else unique_sectors(result.trace, rows))
+
+
+class LaunchShape(Protocol):
+    """What is needed of `interpreter.launch.Launch`: sizes (x, y, z) and dynamic shared memory in bytes."""
+
+    @property
+    def grid(self) -> Sequence[int]: ...
+    @property
+    def block(self) -> Sequence[int]: ...
+    @property
+    def dynamic_shared(self) -> int: ...
+
+
+def static_estimate(
+    program: Program,
+    launch: LaunchShape,
+    target: Target,
+    *,
+    scout: Scout | None = None,
+    footprint_bytes: float | None = None,
+    l2: str = "warm",
+    rows: np.ndarray | None = None,
+) -> Estimate:
+    """The static tier's estimate of one launch; arguments and errors as `static_bounds`."""
+    started = time.perf_counter()
+    grid, threads = math.prod(launch.grid), math.prod(launch.block)
+    found = static_bounds(
+        program, target, grid, threads, launch.dynamic_shared,
+        scout=scout, footprint_bytes=footprint_bytes, l2=l2, rows=rows,
+    )  # fmt: skip
+    counts = None if scout is None else scout.counts
+    scale = 1.0 if scout is None else grid / scout.ctas
+    return Estimate(
+        target=target.name,
+        tier="static",
+        time_us=found.time_us,
+        cycles=found.cycles,
+        clock_mhz=target.clock_mhz,
+        bound=found.bound,
+        occupancy=found.occupancy,
+        waves=found.waves.waves,
+        l2=l2,
+        confidence=confidence(target, found.coverage, scout is not None),
+        executed_share=0.0 if scout is None else min(1.0, scout.ctas / grid),
+        simulation_seconds=time.perf_counter() - started,
+        bounds=found.microseconds(),
+        executed=None if counts is None else counts["instructions_executed"] * scale,
+        thread_executed=None if counts is None else counts["thread_instructions_executed"] * scale,
+        sectors=None if counts is None else counts["l2_theoretical_sectors_global"] * scale,
+        wavefronts=None if counts is None else counts["l1_wavefronts_shared"] * scale,
+        coverage=found.coverage,
+        memory={"l2_bytes": found.l2_bytes, "dram_bytes": found.dram_bytes},
+        warp_instructions=found.warp_instructions,
+    )
+
+
 def static_bounds(
     program: Program,
     target: Target,
@@ -125,8 +192,8 @@ def static_bounds(
     traffic = _traffic(rows, executed, scout)
 
     dram_bytes = 0.0
-    if footprint_bytes is not None and (l2 == "cold" or footprint_bytes > target.l2.bytes):
-        dram_bytes = footprint_bytes
+    if footprint_bytes is not None:
+        dram_bytes = footprint_bytes * (1.0 if l2 == "cold" else 1.0 - l2_hit_share(target, footprint_bytes))
     moved = grid_ctas * traffic.l2_bytes
     miss_share = min(1.0, dram_bytes / moved) if moved else 0.0
     global_latency = _global_latency(target, miss_share)

@@ -1,0 +1,223 @@
+"""Static tier: each bound on programs where the answer can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from interpreter.isa.pipes import MemoryKind, Pipe
+from interpreter.program import CONTROL, Instruction, Operand, OperandKind, Program
+from interpreter.trace import COUNTS, EVENT, Trace
+from timing.occupancy import CannotLaunch
+from timing.static_tier import Scout, static_bounds, static_estimate, unique_sectors
+from timing.target import ROW_TIMING, load_target
+
+H200 = load_target("h200")
+
+
+def kernel(*rows: dict[str, object], registers: int = 32, static_shared: int = 0) -> tuple[Program, np.ndarray]:
+    """A program from rows given by pipe, stall and so on, and its ROW_TIMING array."""
+    facts = np.zeros(len(rows), ROW_TIMING)
+    control = np.zeros(len(rows), CONTROL)
+    control["write_barrier"] = control["read_barrier"] = 7
+    control["stall"] = 1
+    instructions = []
+    for i, row in enumerate(rows):
+        facts["interval"][i], facts["latency"][i] = 1, 4
+        operands: tuple[Operand, ...] = ()
+        if "to" in row:
+            operands = (Operand(OperandKind.TARGET, value=int(str(row["to"]))),)
+        if "groups" in row:
+            operands = (Operand(OperandKind.SCOREBOARD, index=0),
+                        Operand(OperandKind.IMMEDIATE, value=int(str(row["groups"]))))  # fmt: skip
+        for key, value in row.items():
+            if key in ROW_TIMING.names:
+                facts[key][i] = value
+            elif key in CONTROL.names:
+                control[key][i] = value
+        opcode = str(row.get("opcode", "NOP"))
+        instructions.append(Instruction(i, opcode, (), operands, None, opcode, 0, 0))
+    program = Program(
+        name="k", sm=90, arch="sm_90a", instructions=instructions, control=control, registers=registers,
+        static_shared=static_shared, stack=0, parameter_base=0x210, parameter_bytes=0, parameters=[], constants={},
+        barriers=0, max_threads=None, required_threads=None, cubin_sha="",
+    )  # fmt: skip
+    return program, facts
+
+
+def counted(executed: list[int], ctas: int = 1, **columns: list[int]) -> Scout:
+    counts = np.zeros(len(executed), COUNTS)
+    counts["instructions_executed"] = executed
+    for name, values in columns.items():
+        counts[name] = values
+    return Scout(counts, ctas)
+
+
+def load(**more: object) -> dict[str, object]:
+    return {"pipe": Pipe.LSU, "memory": MemoryKind.LOAD_GLOBAL, "width": 4, "variable": 1, "latency": 33, **more}
+
+
+def test_issue_bound() -> None:
+    program, rows = kernel(*[{"pipe": Pipe.NONE}] * 1000)
+    found = static_bounds(program, H200, 132 * 16 * 3, 128, rows=rows)  # 4 warps, one a sub-core; 48 CTAs an SM
+    assert found.occupancy.ctas_per_sm == 16
+    assert found.bounds["issue"] == 48 * 1000
+    assert found.bound == "issue"
+    assert found.cycles >= found.bounds["issue"]
+    assert found.warp_instructions == 132 * 48 * 4 * 1000
+
+
+@pytest.mark.parametrize(
+    ("pipe", "interval", "name", "cycles"),
+    [(Pipe.ALU, 2, "alu", 2000), (Pipe.XU, 8, "xu", 8000), (Pipe.TENSOR, 6, "tensor", 6000),
+     (Pipe.FP64, 2, "fp64", 2000), (Pipe.FMA, 1, "fma", 1000), (Pipe.FMA_HEAVY, 2, "fma", 2000)],
+)  # fmt: skip
+def test_pipe_bounds(pipe: Pipe, interval: int, name: str, cycles: int) -> None:
+    program, rows = kernel(*[{"pipe": pipe, "interval": interval}] * 1000)
+    found = static_bounds(program, H200, 132 * 16, 128, rows=rows)
+    assert found.bounds[name] == 16 * cycles
+
+
+def test_the_heavy_half_is_shared_with_plain_fma() -> None:
+    program, rows = kernel(*[{"pipe": Pipe.FMA}] * 600, *[{"pipe": Pipe.FMA_HEAVY, "interval": 2}] * 200)
+    found = static_bounds(program, H200, 132, 128, rows=rows)
+    assert found.bounds["fma"] == 800  # two halves, 16 lanes each: (600 * 2 + 200 * 2) / 2 cycles
+
+
+def test_a_unit_shared_by_the_sm_is_not_divided_by_its_sub_cores() -> None:
+    program, rows = kernel(*[{"pipe": Pipe.FP64, "interval": 16, "shared_per_sm": 1}] * 100)
+    found = static_bounds(program, H200, 132, 128, rows=rows)
+    assert found.bounds["fp64"] == 4 * 100 * 16
+
+
+def test_one_warp_uses_one_sub_core() -> None:
+    program, rows = kernel(*[{"pipe": Pipe.NONE}] * 100)
+    assert static_bounds(program, H200, 1, 32, rows=rows).bounds["issue"] == 100
+
+
+def test_counts_of_a_scout_replace_the_single_pass() -> None:
+    program, rows = kernel({"pipe": Pipe.NONE}, {"pipe": Pipe.ALU, "interval": 2}, {"pipe": Pipe.NONE})
+    found = static_bounds(program, H200, 132, 128, scout=counted([8, 800, 0], ctas=2), rows=rows)
+    assert found.bounds["alu"] == 400 * 2 / 4
+    assert found.scouted
+    assert found.warp_instructions == 132 * 404
+    with pytest.raises(ValueError, match="counted 2 instructions, k has 3"):
+        static_bounds(program, H200, 132, 128, scout=counted([1, 1]), rows=rows)
+
+
+def test_stall_counts_and_scoreboards_make_the_latency_bound() -> None:
+    program, rows = kernel({"stall": 4}, {"stall": 13}, load(stall=2, write_barrier=0), {"wait_mask": 1})
+    found = static_bounds(program, H200, 132, 32, rows=rows)
+    l2 = (H200.l2.hit_cycles + H200.l2.hit_far_cycles) / 2
+    assert found.warp_cycles == pytest.approx(4 + 13 + l2)
+    start = H200.launch.cta_start_cycles + H200.launch.cta_end_cycles
+    assert found.bounds["latency"] == pytest.approx(found.warp_cycles + start)
+    later = static_bounds(program, H200, 132 * 32 * 2 + 1, 32, rows=rows)
+    assert later.bounds["latency"] == pytest.approx(3 * (found.warp_cycles + start))
+
+
+def test_what_a_loop_carries_is_waited_for() -> None:
+    """A load at the end of the body, used at its start: the first pass does not wait, every further trip does."""
+    body = [{"wait_mask": 1}, load(write_barrier=0), {"opcode": "BRA", "to": 0, "stall": 5}]
+    program, rows = kernel(*body)
+    found = static_bounds(program, H200, 1, 32, scout=counted([100, 100, 100]), rows=rows)
+    l2 = (H200.l2.hit_cycles + H200.l2.hit_far_cycles) / 2
+    assert found.warp_cycles == pytest.approx(100 * (l2 + 1), rel=0.01)
+
+
+def test_independent_loads_overlap() -> None:
+    many, rows = kernel(*[load(write_barrier=0, interval=4)] * 8, {"wait_mask": 1})
+    l2 = (H200.l2.hit_cycles + H200.l2.hit_far_cycles) / 2
+    assert static_bounds(many, H200, 1, 32, rows=rows).warp_cycles == pytest.approx(7 * 4 + l2)
+
+
+def test_copy_groups_are_waited_for_down_to_the_allowed_number() -> None:
+    copy = load(memory=MemoryKind.COPY_ASYNC, width=16, interval=4)
+    l2 = (H200.l2.hit_cycles + H200.l2.hit_far_cycles) / 2
+    rows_of = [copy, {"opcode": "LDGDEPBAR"}, {"stall": 15}, copy, {"opcode": "LDGDEPBAR"}]
+    first, rows = kernel(*rows_of, {"opcode": "DEPBAR", "groups": 1})
+    assert static_bounds(first, H200, 1, 32, rows=rows).warp_cycles == pytest.approx(l2)
+    both, rows = kernel(*rows_of, {"opcode": "DEPBAR", "groups": 0})
+    assert static_bounds(both, H200, 1, 32, rows=rows).warp_cycles == pytest.approx(l2 + 17)
+
+
+def test_memory_bounds_without_a_scout_take_accesses_as_coalesced() -> None:
+    store = {"pipe": Pipe.LSU, "memory": MemoryKind.STORE_GLOBAL, "width": 16}
+    program, rows = kernel(load(width=16, interval=4), store)
+    grid, moved = 10_000, 10_000 * 8 * 512
+    found = static_bounds(program, H200, grid, 256, footprint_bytes=2.0 * moved, l2="cold", rows=rows)
+    assert found.l2_bytes == 2 * moved
+    assert found.bounds["l2"] == pytest.approx(moved / H200.l2.bytes_per_clk + moved / H200.l2.write_bytes_per_clk)
+    assert found.bounds["dram"] == pytest.approx(2 * moved / (H200.dram_bytes_per_clk * H200.dram.mixed_efficiency))
+    assert found.bounds["launch"] == pytest.approx(grid / H200.launch.ctas_per_clk)
+
+
+def test_warm_l2_keeps_dram_out() -> None:
+    program, rows = kernel(load())
+    small, large = 1e6, 1e10
+    assert static_bounds(program, H200, 1000, 256, footprint_bytes=small, rows=rows).bounds["dram"] == 0
+    assert static_bounds(program, H200, 1000, 256, footprint_bytes=small, l2="cold", rows=rows).dram_bytes == small
+    assert static_bounds(program, H200, 1000, 256, footprint_bytes=large, rows=rows).dram_bytes == large
+    with pytest.raises(ValueError, match="warm"):
+        static_bounds(program, H200, 1, 32, l2="hot", rows=rows)
+
+
+def test_bank_conflicts_and_scattered_lines_fill_the_load_store_unit() -> None:
+    shared = {"pipe": Pipe.LSU, "memory": MemoryKind.LOAD_SHARED, "width": 4}
+    program, rows = kernel(shared, load())
+    scout = counted([4, 4], l1_wavefronts_shared=[4 * 32, 0], l1_tag_requests_global=[0, 4 * 8])
+    found = static_bounds(program, H200, 132, 128, scout=scout, rows=rows)
+    assert found.bounds["lsu"] == 4 * 32 * H200.shared.pass_cycles + 4 * 8 / H200.l1.tag_lines_per_clk
+
+
+def test_what_l1_keeps_is_not_asked_of_l2() -> None:
+    program, rows = kernel(load())
+    scout = counted([100], l2_theoretical_sectors_global=[400])
+    kept = Scout(scout.counts, 1, unique_sectors=40)
+    assert static_bounds(program, H200, 132, 128, scout=scout, rows=rows).l2_bytes == 132 * 400 * 32
+    assert static_bounds(program, H200, 132, 128, scout=kept, rows=rows).l2_bytes == 132 * 40 * 32
+
+
+def test_unique_sectors_counts_each_sector_once_a_cta() -> None:
+    _, rows = kernel(load(), {"pipe": Pipe.LSU, "memory": MemoryKind.STORE_GLOBAL, "width": 4})
+    events = np.zeros(4, EVENT)
+    events["row"] = [0, 1, 0, 0]
+    events["lines"] = [2, 1, 1, 1]
+    lines = np.array([5 << 4 | 0b0011, 6 << 4 | 0b1111, 9 << 4 | 0b1111, 5 << 4 | 0b0110, 5 << 4 | 0b0001], np.uint64)
+    trace = Trace([0, 7], 1, events, np.array([0, 3, 4]), lines, np.array([0, 4, 5]))
+    assert unique_sectors(trace, rows) == ((3 + 4) + 1) / 2  # the store's line is left out
+
+
+def test_time_is_overhead_plus_more_than_the_largest_bound() -> None:
+    program, rows = kernel(*[{"pipe": Pipe.ALU, "interval": 2, "stall": 4}] * 200)
+    found = static_bounds(program, H200, 132 * 16, 128, rows=rows)
+    largest = max(found.bounds.values())
+    overhead = H200.launch.kernel_overhead_us * H200.clock_mhz
+    assert largest < found.cycles - overhead <= 2 * largest
+    assert found.time_us == pytest.approx(found.cycles / H200.clock_mhz)
+    assert found.microseconds()[found.bound] == pytest.approx(largest / H200.clock_mhz)
+
+
+class Shape:
+    grid = (12, 11, 1)
+    block = (64, 2, 1)
+    dynamic_shared = 0
+
+
+def test_estimate() -> None:
+    program, rows = kernel(*[{"pipe": Pipe.ALU, "interval": 2}] * 100)
+    alone = static_estimate(program, Shape(), H200, rows=rows)
+    assert (alone.tier, alone.target, alone.bound, alone.l2) == ("static", "h200", "latency", "warm")
+    assert alone.waves == pytest.approx(132 / (132 * 16))
+    assert alone.executed is None and alone.executed_share == 0 and alone.confidence == "low"
+    scouted = static_estimate(program, Shape(), H200, scout=counted([4] * 100), rows=rows)
+    assert scouted.executed is not None and scouted.executed.sum() == 132 * 400
+    assert scouted.executed_share == pytest.approx(1 / 132)
+    assert scouted.time_us == pytest.approx(alone.time_us)
+    assert sum(scouted.coverage.values()) == pytest.approx(1)
+
+
+def test_what_cannot_launch_is_refused() -> None:
+    program, rows = kernel({"pipe": Pipe.NONE})
+    with pytest.raises(CannotLaunch, match=r"needs 147,456 B shared memory a block, the limit is 101,376 B"):
+        static_bounds(program, load_target("l40s"), 1, 128, 147456, rows=rows)

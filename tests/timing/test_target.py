@@ -12,6 +12,7 @@ import yaml
 from interpreter.isa.pipes import Pipe
 from interpreter.program import CONTROL, Program
 from timing.target import SOURCES, TARGETS, TargetError, check_architecture, load_target
+from timing.target_report import report
 
 DIRECTORY = Path(__file__).parents[2] / "timing" / "targets"
 
@@ -226,3 +227,8 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str)
 def test_missing_file() -> None:
     with pytest.raises(TargetError, match=r"nowhere\.yaml: no such target file"):
         load_target("nowhere.yaml")
+
+
+def test_the_table_in_the_documentation_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs" / "targets.md"
+    assert page.read_text(encoding="utf-8") == report(), "run: python -m timing.target_report > docs/targets.md"

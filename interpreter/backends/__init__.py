@@ -1,0 +1,1 @@
+"""Back ends: NumPy (the reference, one instruction at a time) and LLVM (compiled vector handlers)."""

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import re
 import string
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Plan:
         return 1 + max(variant.number for variants in self.variants.values() for variant in variants)
 
     def items(
-        self, tiers: Sequence[str], wanted: dict[str, Collection[int]], done: Collection[tuple[int, str]]
+        self, tiers: Sequence[str], wanted: Mapping[str, Collection[int]], done: Collection[tuple[int, str]]
     ) -> tuple[list[WorkItem], list[VariantResult]]:
         """Work for the variants `wanted` of each target, less the (variant, target) pairs that are `done`.
 
@@ -92,6 +92,7 @@ class Settings:
     seconds: float
     instructions: int
     cache: Path
+    jobs: int = 1
     limit: int | None = None
     targets: tuple[str, ...] = field(default=())  # overrides the sweep's
 
@@ -100,10 +101,10 @@ def plan_sweep(sweep: Sweep, settings: Settings) -> Plan:
     """Expand a sweep for its targets. Raises SweepError, also when the kernel cannot be built by this version."""
     if sweep.kernel.language == "triton":
         raise SweepError(
-            f"{sweep.where('kernel', 'language')}: Triton sources are not compiled by this version. A cubin that Triton "
-            "has compiled works: kernel: {cubin: FILE, entry: NAME}, with launch.block and every argument listed"
+            f"{sweep.where('kernel', 'language')}: Triton sources are not compiled by this version. A cubin that "
+            "Triton has compiled works: kernel: {cubin: FILE, entry: NAME}, with launch.block and every argument listed"
         )
-    targets = {}
+    targets: dict[str, str] = {}
     for spec in settings.targets or sweep.targets:
         name = load_target(spec).name
         if name in targets and targets[name] != spec:

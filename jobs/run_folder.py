@@ -139,7 +139,9 @@ class RunFolder:
     def add(self, tables: dict[str, pa.Table]) -> None:
         """Write tables as new parts, then the manifest that names them."""
         for name, table in tables.items():
-            self.manifest.parts.setdefault(name, []).append(self._write_part(name, table))
+            part = self._write_part(name, table)
+            if part not in self.manifest.parts.setdefault(name, []):  # the same rows again, after an interruption
+                self.manifest.parts[name].append(part)
         self.save()
 
     def replace(self, name: str, table: pa.Table) -> None:

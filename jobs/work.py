@@ -6,8 +6,6 @@ the SASS is executed once for all of them. Failures are results too, in Kernel T
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,15 +71,6 @@ class WorkItem:
     @property
     def label(self) -> str:
         return f"{self.family} variant {self.variant} ({self.build.arch})"
-
-    def key(self) -> str:
-        """SHA-256 (hex) of everything that decides the result except the code of the simulator and of the source."""
-        content = [
-            self.family, self.variant, self.names, self.build.arch, self.build.entry, str(self.build.source),
-            str(self.build.cubin), self.build.macros, self.build.flags, self.grid, self.block, self.shared,
-            [repr(argument) for argument in self.arguments], self.targets, self.tiers, self.l2,
-        ]  # fmt: skip
-        return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
 
 
 @dataclass(slots=True)

@@ -1,0 +1,400 @@
+"""The `farm` command. Results go to stdout, everything about them (progress, tables of a submission) to stderr.
+
+Exit codes: 0 done, 1 every variant failed, 2 bad input or usage, 3 the machine's fault (a tool or worker is missing or
+broken), 130 stopped by Ctrl-C with everything finished kept.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from interpreter.errors import FarmError, ToolchainError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="How fast a CUDA kernel will run on GPUs you do not have, and why. Times are simulated unless called measured.",
+)
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", help="Folder or file:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
+]
+TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="Only this target.")]
+FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this family of a run with several.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="CSV on stdout.")]
+RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginning of it.", metavar="RUN")]
+
+
+def main() -> None:
+    """Entry point: one message a failure, no traceback unless FARM_DEBUG is set."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(_say("stopped", 130))
+    except BrokenPipeError:  # the reader of stdout has gone (`farm rank ... | head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if os.environ.get("FARM_DEBUG"):
+            raise
+        sys.exit(_report(error))
+
+
+def _report(error: Exception) -> int:
+    from farm.executors import ExecutorError
+    from farm.submit import Interrupted
+
+    if isinstance(error, Interrupted):
+        return _say(f"{error}. To go on, give the same command again.", 130)
+    if isinstance(error, ToolchainError | ExecutorError):
+        return _say(f"error: {error}", 3)
+    if isinstance(error, FarmError):
+        return _say(f"error: {error}", 2)
+    if isinstance(error, OSError):
+        return _say(f"error: {error}", 3)
+    return _say(f"error: {type(error).__name__}: {error} (a fault of farm; FARM_DEBUG=1 shows where)", 3)
+
+
+def _say(message: str, code: int) -> int:
+    print(message, file=sys.stderr)
+    return code
+
+
+def _stderr() -> Console:
+    return _console(stderr=True)
+
+
+def _console(stderr: bool = False) -> Console:
+    """A console; tables are not squeezed to 80 columns when nobody's terminal limits them."""
+    console = Console(stderr=stderr)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(stderr=stderr, width=200)
+    return console
+
+
+def _open(run: str, store: str | None) -> Any:
+    from farm.database import RunDatabase
+    from farm.store import open_store
+
+    return RunDatabase(open_store(store).find(run))
+
+
+@app.command()
+def submit(
+    sweeps: Annotated[list[Path], typer.Argument(help="sweep.yaml files, or their folders.", metavar="SWEEP...")],
+    target: Annotated[
+        list[str] | None, typer.Option("--target", "-t", help="GPU to estimate for; repeat (default: the sweep's).")
+    ] = None,
+    tier: Annotated[str, typer.Option(help="How far to go: static (bounds only) or sampled.")] = "sampled",
+    store: StoreOption = None,
+    run: Annotated[str | None, typer.Option(help="Name of the run (default: from the content).")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="That many variants, spread over the sweep.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes (default: one a core).")] = None,
+    measured: Annotated[
+        list[str] | None, typer.Option(help="CSV of measured times: FILE, or TARGET=FILE; repeat.")
+    ] = None,
+    l2: Annotated[str, typer.Option(help="L2 cache at the launch: warm or cold.")] = "warm",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Simulation time a variant and architecture may take.")] = 120,
+    instructions: Annotated[
+        int, typer.Option(min=1, help="Instructions a warp may issue before it counts as an endless loop.")
+    ] = 20_000_000,
+    retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Let a sweep name files outside its folder.")
+    ] = False,
+) -> None:
+    """Estimate every variant of the sweeps, and rank them.
+
+    Prints the run's name on stdout; progress and tables go to stderr. Giving the same command again continues the run
+    and redoes nothing.
+    """
+    from farm.render import print_correlation, print_ranking, ranking_rows
+    from farm.store import open_store
+    from farm.submit import Options
+    from farm.submit import submit as run_submission
+
+    _one_of("--tier", tier, ("static", "sampled"))
+    _one_of("--l2", l2, ("warm", "cold"))
+    options = Options(
+        targets=tuple(target or ()),
+        tier=tier,
+        run=run,
+        limit=limit,
+        jobs=jobs,
+        measured=tuple(measured or ()),
+        l2=l2,
+        seconds=seconds,
+        instructions=instructions,
+        allow_outside=allow_outside,
+        retry=retry,
+    )
+    console = _stderr()
+    outcome = run_submission(sweeps, options, open_store(store), console)
+    database = _open(outcome.run, store)
+    print_ranking(console, database, ranking_rows(database), limit=10)
+    correlation = database.rows("SELECT * FROM correlation")
+    print_correlation(console, correlation)
+    for note in outcome.notes:
+        console.print(f"  {note}", highlight=False, markup=False, soft_wrap=True)
+    there = f", {outcome.resumed} results were there already" if outcome.resumed else ""
+    console.print(
+        f"  {outcome.evaluated} evaluations in {outcome.seconds:.1f} s{there}. More: farm rank {outcome.run} --all, "
+        f"farm show {outcome.run}:N",
+        highlight=False,
+        soft_wrap=True,
+    )
+    print(outcome.run)
+    if not database.rows("SELECT 1 FROM estimates WHERE status = 'ok' LIMIT 1"):
+        raise typer.Exit(_say("error: every variant failed", 1))
+
+
+@app.command()
+def status(
+    run: Annotated[str | None, typer.Argument(help="Name of the run (default: all runs).")] = None,
+    store: StoreOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """How far runs have come."""
+    from farm.render import as_json, print_rows
+    from farm.status import run_status
+    from farm.store import open_store
+
+    opened = open_store(store)
+    names = [opened.find(run).path.name] if run is not None else opened.runs()
+    rows = [row for name in names for row in run_status(opened.find(name))]
+    if json_output:
+        sys.stdout.write(as_json(rows))
+    elif not rows:
+        print(f"no runs in {opened.path}", file=sys.stderr)
+    else:
+        print_rows(_console(), rows)
+
+
+@app.command()
+def rank(
+    run: RunArgument,
+    target: TargetOption = None,
+    family: FamilyOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every variant, not the best ten.")] = False,
+    csv_output: CsvOption = False,
+    json_output: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Variants by estimated time, best first, each parameter a column. CSV and JSON always hold all of them."""
+    from farm.render import as_csv, as_json, print_ranking, ranking_rows
+
+    database = _open(run, store)
+    rows = ranking_rows(database, _target_of(database, target), _family_of(database, family))
+    if csv_output:
+        sys.stdout.write(as_csv(rows))
+    elif json_output:
+        sys.stdout.write(as_json(rows))
+    else:
+        print_ranking(_console(), database, rows, None if everything else 10)
+
+
+@app.command()
+def correlate(
+    run: RunArgument,
+    groups: Annotated[bool, typer.Option("--groups", help="Each group, not their mean.")] = False,
+    json_output: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Agreement of the estimates, and of null models, with times measured on real hardware."""
+    from farm.render import as_json, print_correlation, print_rows
+
+    database = _open(run, store)
+    view = 'group_correlation ORDER BY family, target, "group", model_order' if groups else "correlation"
+    rows = database.rows(f"SELECT * FROM {view}")
+    if json_output:
+        sys.stdout.write(as_json(rows))
+    elif not rows:
+        raise FarmError(
+            f"run {database.folder.path.name}: no measured times to compare with (farm submit --measured FILE)"
+        )
+    elif groups:
+        print_rows(_console(), rows)
+    else:
+        print_correlation(_console(), rows)
+
+
+@app.command()
+def show(
+    variant: Annotated[str, typer.Argument(help="RUN:N, or the run's name followed by N.", metavar="RUN:N")],
+    number: Annotated[int | None, typer.Argument(help="Number of the variant.", metavar="[N]")] = None,
+    target: TargetOption = None,
+    family: FamilyOption = None,
+    json_output: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """One variant: its figures and its SASS, with executed counts and where its warps spent their cycles."""
+    from farm.render import as_json, print_variant
+
+    run, _, text = variant.rpartition(":")
+    if not run or number is not None:
+        run, text = variant, str(number) if number is not None else ""
+    if not text.isdigit():
+        raise FarmError(f"variant {variant}: name it RUN:N, N being its number (the column `variant` of farm rank)")
+    database = _open(run, store)
+    chosen_family = _family_of(database, family) or _only(database, "family", "--family")
+    where = "family = ? AND variant = ?"
+    arguments: list[Any] = [chosen_family, int(text)]
+    chosen = _target_of(database, target)
+    if chosen is not None:
+        where, arguments = where + " AND target = ?", [*arguments, chosen]
+    rows = database.rows(
+        f"SELECT * EXCLUDE (status, failure, message, names), e.status, e.failure, e.message FROM variants v "
+        f"JOIN estimates e USING (family, variant, target) WHERE {where} ORDER BY tier <> 'sampled', target",
+        arguments,
+    )
+    if not rows:
+        raise FarmError(f"run {database.folder.path.name}: no variant {text} of {chosen_family} with a result")
+    row = {key: value for key, value in rows[0].items() if key not in database.parameters}
+    lines = database.rows(
+        "SELECT * FROM instructions WHERE family = ? AND variant = ? AND target = ? AND tier = ? ORDER BY pc",
+        [chosen_family, int(text), row["target"], row["tier"]],
+    )
+    if json_output:
+        sys.stdout.write(as_json({"variant": row, "instructions": lines}))
+    else:
+        print_variant(_console(), row, lines)
+
+
+@app.command()
+def targets(json_output: JsonOption = False) -> None:
+    """The GPUs that estimates can be made for."""
+    from farm.render import as_json, print_rows
+    from timing.target import TARGETS, load_target
+
+    rows = [
+        {
+            "target": t.name,
+            "GPU": t.full_name,
+            "arch": t.arch,
+            "SMs": t.sm_count,
+            "MHz": t.clock_mhz,
+            "L2 MB": round(t.l2.bytes / 2**20),
+            "DRAM GB/s": round(t.dram.gb_per_s),
+            "shared KiB/SM": t.limits.shared_per_sm_bytes // 1024,
+            "aliases": ", ".join(t.aliases),
+        }
+        for t in map(load_target, TARGETS)
+    ]
+    if json_output:
+        sys.stdout.write(as_json(rows))
+    else:
+        print_rows(_console(), rows)
+
+
+@app.command()
+def query(
+    sql: Annotated[
+        str, typer.Argument(help="DuckDB SQL, e.g. 'SELECT target, min(time_us) FROM estimates GROUP BY 1'.")
+    ],
+    run: Annotated[str | None, typer.Option("--run", help="Name of the run (default: the latest).")] = None,
+    csv_output: CsvOption = False,
+    json_output: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """SQL over a run: variants, estimates, instructions, measurements, ranking, correlation, group_correlation."""
+    from farm.render import as_csv, as_json, print_rows
+    from farm.store import open_store
+
+    opened = open_store(store)
+    names = opened.runs()
+    if run is None and not names:
+        raise FarmError(f"the store {opened.path} holds no runs (begin with `farm submit SWEEP`)")
+    rows = _open(run or names[-1], store).rows(sql)
+    if csv_output:
+        sys.stdout.write(as_csv(rows))
+    elif json_output:
+        sys.stdout.write(as_json(rows))
+    else:
+        print_rows(_console(), rows)
+
+
+@app.command()
+def doctor(store: StoreOption = None, json_output: JsonOption = False) -> None:
+    """What this installation finds: tools, packages, folders, cores. Exit code 3 when something needed is missing."""
+    import dataclasses
+
+    from farm.doctor import examine
+    from farm.render import as_json
+
+    findings = examine(store)
+    if json_output:
+        sys.stdout.write(as_json([dataclasses.asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            mark = "ok" if not finding.problem else "FAIL" if finding.fatal else "note"
+            print(f"{mark:4}  {finding.name:11} {finding.value}" + (f": {finding.problem}" if finding.problem else ""))
+    if any(finding.fatal for finding in findings):
+        raise typer.Exit(3)
+
+
+@app.command()
+def schema() -> None:
+    """The JSON Schema of sweep.yaml, for editors."""
+    from farm.render import as_json
+    from jobs.sweep import json_schema
+
+    sys.stdout.write(as_json(json_schema()))
+
+
+@app.command()
+def version() -> None:
+    """The version of farm."""
+    import importlib.metadata
+
+    try:
+        print(importlib.metadata.version("farm"))
+    except importlib.metadata.PackageNotFoundError:
+        raise FarmError("farm is not installed as a package (pip install .)") from None
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise FarmError(f"{option} {value}: one of {', '.join(allowed)}")
+
+
+def _target_of(database: Any, target: str | None) -> str | None:
+    """The run's target of that name or alias."""
+    from timing.target import load_target
+
+    if target is None:
+        return None
+    known = sorted({name for family in database.folder.manifest.families.values() for name in family.targets})
+    name = target if target in known else load_target(target).name
+    if name not in known:
+        raise FarmError(f"run {database.folder.path.name}: has no target {name} (targets: {', '.join(known)})")
+    return name
+
+
+def _family_of(database: Any, family: str | None) -> str | None:
+    families = list(database.folder.manifest.families)
+    if family is not None and family not in families:
+        raise FarmError(f"run {database.folder.path.name}: has no family {family} (families: {', '.join(families)})")
+    return family
+
+
+def _only(database: Any, what: str, option: str) -> str:
+    families = list(database.folder.manifest.families)
+    if len(families) != 1:
+        raise FarmError(
+            f"run {database.folder.path.name}: which {what}? Name it with {option} ({what} is one of {', '.join(families)})"
+        )
+    return families[0]
+
+
+if __name__ == "__main__":
+    main()

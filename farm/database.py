@@ -1,0 +1,87 @@
+"""DuckDB over a run: its tables as views, each parameter a column, and the views of farm/queries."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from interpreter.errors import FarmError
+from jobs.run_folder import RunFolder
+from jobs.tables import SCHEMAS
+
+QUERIES = ("ranking.sql", "correlation.sql")
+
+
+class QueryError(FarmError):
+    """A query that DuckDB refuses."""
+
+
+class RunDatabase:
+    """An in-memory database with the run's tables: variants, estimates, instructions, measurements and the views."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._connection = duckdb.connect(":memory:")
+        for name in SCHEMAS:
+            self._connection.register(f"_{name}", folder.read(name))
+            if name != "variants":
+                self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM _{name}")
+        self._connection.execute(self._variants_view())
+        self._connection.execute(self._groups_view())
+        for query in QUERIES:
+            self._connection.execute((files("farm") / "queries" / query).read_text())
+
+    @property
+    def parameters(self) -> list[str]:
+        """Parameters of all the run's families, in order."""
+        names = [name for family in self.folder.manifest.families.values() for name in family.parameters]
+        return list(dict.fromkeys(names))
+
+    def columns_of(self, parameter: str) -> str:
+        """The column of `variants` that holds a parameter: its name, unless a column of the table has that already."""
+        taken = {name.lower() for name in SCHEMAS["variants"].names}
+        return f"param_{parameter}" if parameter.lower() in taken else parameter
+
+    def rows(self, sql: str, arguments: list[Any] | None = None) -> list[dict[str, Any]]:
+        """The rows of a query as dictionaries. Raises QueryError with DuckDB's words."""
+        return list(self.table(sql, arguments).to_pylist())
+
+    def table(self, sql: str, arguments: list[Any] | None = None) -> pa.Table:
+        """The rows of a query as an Arrow table."""
+        try:
+            relation = self._connection.execute(sql, arguments or [])
+            if relation.description is None:
+                return pa.table({})
+            return relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError(f"query: {error}") from None
+
+    def _variants_view(self) -> str:
+        parts = ["SELECT *"]
+        for name in self.parameters:
+            parts.append(f'map_extract_value(parameters, {_text(name)}) AS "{self.columns_of(name)}"')
+        return f"CREATE VIEW variants AS {', '.join(parts)} FROM _variants"
+
+    def _groups_view(self) -> str:
+        selects = []
+        for family in self.folder.manifest.families.values():
+            values = [
+                f"{_text(name + '=')} || map_extract_value(parameters, {_text(name)})::VARCHAR"
+                for name in family.rank_within
+            ]
+            group = " || ' ' || ".join(values) if values else "''"
+            selects.append(
+                f'SELECT family, variant, any_value({group}) AS "group" FROM _variants '
+                f"WHERE family = {_text(family.name)} GROUP BY family, variant"
+            )
+        if not selects:
+            selects = ["SELECT ''::VARCHAR AS family, 0 AS variant, ''::VARCHAR AS \"group\" WHERE false"]
+        return f"CREATE VIEW groups AS {' UNION ALL '.join(selects)}"
+
+
+def _text(value: str) -> str:
+    """An SQL string literal."""
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,68 @@
+"""Progress on stderr: a bar on a terminal, a plain line now and then otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10.0
+
+
+class Reporter:
+    """Counts finished work items and says so. `failed` of them gave no estimate."""
+
+    def __init__(self, console: Console, label: str, total: int) -> None:
+        self._console = console
+        self._label = label
+        self._total = total
+        self._done = 0
+        self._failed = 0
+        self._started = self._said = time.monotonic()
+        self._bar: Progress | None = None
+        self._task = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task(label, total=total, rate="")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Reporter]:
+        if self._bar is None:
+            yield self
+            return
+        with self._bar:
+            yield self
+
+    def advance(self, failed: bool) -> None:
+        """One more item is finished."""
+        self._done += 1
+        self._failed += failed
+        now = time.monotonic()
+        rate = self._done / max(now - self._started, 1e-3)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done, rate=_rate(rate))
+        elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
+            self._said = now
+            left = (self._total - self._done) / rate
+            failures = f", {self._failed} failed" if self._failed else ""
+            self._console.print(
+                f"{self._label}: {self._done} of {self._total}{failures}, {_rate(rate)}, about {left:.0f} s left",
+                highlight=False,
+            )
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"

@@ -1,0 +1,122 @@
+-- How well an order of the variants agrees with measured times: for the estimates and, beside them, for null models
+-- that know nothing of time. A score is better when smaller. Statistics are computed within a group of equal
+-- rank_within values and averaged over the groups: pooling different problems flatters any model.
+
+-- Half the (max - min) interval of a measurement, in microseconds; 1 % in all where the file gives no spread.
+CREATE OR REPLACE VIEW scored AS
+WITH pairs AS (
+    SELECT
+        r.family, r.target, r."group", r.variant, r.measured_us,
+        0.5 * coalesce(r.spread, 0.01) * r.measured_us AS noise_us,
+        r.estimated_us, r.warp_instructions, r.occupancy, r.tier,
+        s.estimated_us AS static_us
+    FROM best_ranking r
+    LEFT JOIN ranking s
+        ON s.family = r.family AND s.target = r.target AND s.variant = r.variant AND s.tier = 'static'
+        AND s.status = 'ok'
+    WHERE r.status = 'ok' AND r.measured_us IS NOT NULL AND r.used
+    -- times of two tiers do not mix: the sampled ones alone, where there are any
+    QUALIFY bool_or(r.tier = 'sampled') OVER (PARTITION BY r.family, r.target) = (r.tier = 'sampled')
+)
+SELECT family, target, "group", variant, measured_us, noise_us, tier AS model, 0 AS model_order,
+       estimated_us AS score, estimated_us AS model_us
+FROM pairs
+UNION ALL
+SELECT family, target, "group", variant, measured_us, noise_us, 'static bound', 1, static_us, static_us
+FROM pairs WHERE tier <> 'static' AND static_us IS NOT NULL
+UNION ALL
+SELECT family, target, "group", variant, measured_us, noise_us, 'warp instructions', 2, warp_instructions, NULL
+FROM pairs WHERE warp_instructions IS NOT NULL
+UNION ALL
+SELECT family, target, "group", variant, measured_us, noise_us, 'occupancy', 3, -occupancy, NULL
+FROM pairs WHERE occupancy IS NOT NULL;
+
+-- Average ranks (ties share the mean of their places).
+CREATE OR REPLACE VIEW ranked AS
+SELECT
+    *,
+    rank() OVER (PARTITION BY family, target, "group", model ORDER BY score)
+        + (count(*) OVER (PARTITION BY family, target, "group", model, score) - 1) / 2.0 AS score_rank,
+    rank() OVER (PARTITION BY family, target, "group", model ORDER BY measured_us)
+        + (count(*) OVER (PARTITION BY family, target, "group", model, measured_us) - 1) / 2.0 AS measured_rank,
+    row_number() OVER (PARTITION BY family, target, "group", model ORDER BY score, variant) AS pick,
+    min(measured_us) OVER (PARTITION BY family, target, "group", model) AS best_us
+FROM scored;
+
+-- Kendall's tau-b: measured times whose intervals overlap are ties.
+CREATE OR REPLACE VIEW kendall AS
+WITH signs AS (
+    SELECT
+        a.family, a.target, a."group", a.model,
+        CASE
+            WHEN abs(a.measured_us - b.measured_us) <= a.noise_us + b.noise_us THEN 0
+            ELSE sign(a.measured_us - b.measured_us)
+        END AS measured_sign,
+        CASE
+            WHEN abs(a.score - b.score) <= 1e-9 * greatest(abs(a.score), abs(b.score)) THEN 0
+            ELSE sign(a.score - b.score)
+        END AS score_sign
+    FROM scored a
+    JOIN scored b
+        ON a.family = b.family AND a.target = b.target AND a."group" = b."group" AND a.model = b.model
+        AND a.variant < b.variant
+),
+sums AS (
+    SELECT
+        family, target, "group", model,
+        sum(measured_sign * score_sign) AS concordant_less_discordant,
+        count(*) FILTER (measured_sign <> 0) AS untied_measured,
+        count(*) FILTER (score_sign <> 0) AS untied_score
+    FROM signs
+    GROUP BY ALL
+)
+SELECT
+    family, target, "group", model,
+    CASE
+        WHEN untied_measured = 0 THEN NULL  -- nothing to order
+        WHEN untied_score = 0 THEN 0.0      -- a model that says the same of all orders nothing
+        ELSE concordant_less_discordant / sqrt(untied_measured::DOUBLE * untied_score)
+    END AS kendall
+FROM sums;
+
+CREATE OR REPLACE VIEW group_correlation AS
+SELECT
+    r.family,
+    r.target,
+    r."group",
+    r.model,
+    any_value(r.model_order) AS model_order,
+    count(*) AS n,
+    CASE
+        WHEN count(DISTINCT r.measured_us) < 2 THEN NULL
+        WHEN count(DISTINCT r.score) < 2 THEN 0.0
+        ELSE corr(r.score_rank, r.measured_rank)
+    END AS spearman,
+    any_value(k.kendall) AS kendall,
+    min(r.measured_us) FILTER (r.pick <= 1) / any_value(r.best_us) - 1 AS top1_loss,
+    min(r.measured_us) FILTER (r.pick <= 5) / any_value(r.best_us) - 1 AS top5_loss,
+    median(abs(r.model_us / r.measured_us - 1)) AS median_error,
+    quantile_cont(abs(r.model_us / r.measured_us - 1), 0.9) AS p90_error,
+    median(r.model_us / r.measured_us) AS median_ratio
+FROM ranked r
+LEFT JOIN kendall k
+    ON k.family = r.family AND k.target = r.target AND k."group" = r."group" AND k.model = r.model
+GROUP BY r.family, r.target, r."group", r.model;
+
+CREATE OR REPLACE VIEW correlation AS
+SELECT
+    family,
+    target,
+    model,
+    sum(n)::INTEGER AS n,
+    count(*)::INTEGER AS groups,
+    avg(spearman) AS spearman,
+    avg(kendall) AS kendall,
+    avg(top1_loss) AS top1_loss,
+    avg(top5_loss) AS top5_loss,
+    avg(median_error) AS median_error,
+    avg(p90_error) AS p90_error,
+    avg(median_ratio) AS median_ratio
+FROM group_correlation
+GROUP BY family, target, model
+ORDER BY family, target, any_value(model_order);

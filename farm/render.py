@@ -1,0 +1,264 @@
+"""Tables for people and rows for programs: rankings, correlations, run status, one variant's SASS."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from farm.database import RunDatabase
+from jobs.tables import STALL_COLUMNS
+
+SHA_DIGITS = 12
+SASS_COLUMNS = 72  # of a line of SASS shown
+
+
+def microseconds(value: float | None) -> str:
+    """A time to four significant digits, as people compare them."""
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:.{digits}f}"
+
+
+def _percent(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def ranking_rows(database: RunDatabase, target: str | None = None, family: str | None = None) -> list[dict[str, Any]]:
+    """Rows of `farm rank` as plain data, best first within family, target and group; failed ones last."""
+    columns = ", ".join(f'v."{database.columns_of(name)}" AS "{name}"' for name in database.parameters)
+    where, arguments = ["true"], []
+    for column, value in (("target", target), ("family", family)):
+        if value is not None:
+            where.append(f"r.{column} = ?")
+            arguments.append(value)
+    return database.rows(
+        f"""
+        SELECT r.family, r.target, r."group", r.place, r.variant, {columns + "," if columns else ""}
+               r.estimated_us, r.tier, r.bound, r.occupancy, r.limiter, r.registers,
+               r.spill_store_bytes, r.spill_load_bytes, r.cubin_sha, r.status, r.failure, r.message,
+               r.measured_us, r.spread, r.confidence, r.expected_error, r.simulation_seconds
+        FROM best_ranking r JOIN variants v USING (family, variant, target)
+        WHERE {" AND ".join(where)}
+        ORDER BY r.family, r.target, try_cast(regexp_extract(r."group", '=(-?[0-9]+)', 1) AS BIGINT), r."group",
+                 r.status <> 'ok', r.tier <> 'sampled', r.place, r.variant
+        """,
+        arguments,
+    )
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV text with a header."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_json(rows: Any) -> str:
+    """Rows as JSON; NaN and infinity, which JSON lacks, become null."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        if isinstance(value, dict):
+            return {key: clean(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [clean(inner) for inner in value]
+        return value
+
+    return json.dumps(clean(rows), indent=1, default=str) + "\n"
+
+
+def print_ranking(console: Console, database: RunDatabase, rows: list[dict[str, Any]], limit: int | None) -> None:
+    """Ranking tables, one a family, target and group, `limit` lines each (None: all)."""
+    for _, group in _grouped(rows, ("family", "target", "group")):
+        _print_group(console, database, group, limit)
+
+
+def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, Any]], limit: int | None) -> None:
+    first = rows[0]
+    parameters = database.folder.manifest.families[first["family"]].parameters
+    good = [row for row in rows if row["status"] == "ok"]
+    measured = any(row["measured_us"] is not None for row in good)
+    spills = any(row["spill_store_bytes"] or row["spill_load_bytes"] for row in good)
+    within = f", {first['group']}" if first["group"] else ""
+    title = f"{first['family']} on {first['target']}{within}: {len(good)} variants, times simulated"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
+    table.add_column("#", justify="right")
+    table.add_column("variant", justify="right")
+    for name in parameters:
+        table.add_column(name, justify="right")
+    table.add_column("est. us", justify="right", style="bold")
+    if measured:
+        table.add_column("measured us", justify="right")
+    table.add_column("bound")
+    table.add_column("occ.", justify="right")
+    table.add_column("limiter")
+    table.add_column("regs", justify="right")
+    if spills:
+        table.add_column("spills B", justify="right")
+    table.add_column("cubin")
+    table.add_column("sim. s", justify="right")
+    for row in good[:limit]:
+        cells = [str(row["place"]) if row["tier"] != "static" else f"{row['place']}*", str(row["variant"])]
+        cells += [str(row[name]) for name in parameters]
+        cells.append(microseconds(row["estimated_us"]))
+        if measured:
+            cells.append(microseconds(row["measured_us"]))
+        cells += [row["bound"] or "-", _percent(row["occupancy"]), row["limiter"] or "-", _count(row["registers"])]
+        if spills:
+            cells.append(f"{row['spill_store_bytes'] or 0}+{row['spill_load_bytes'] or 0}")
+        cells += [(row["cubin_sha"] or "-")[:SHA_DIGITS], f"{row['simulation_seconds'] or 0:.2f}"]
+        table.add_row(*cells)
+    console.print(table)
+    if limit is not None and len(good) > limit:
+        console.print(f"  ... {len(good) - limit} more (--all shows them)", highlight=False)
+    _print_failures(console, rows, limit)
+    seconds = sum(row["simulation_seconds"] or 0 for row in good)
+    gpu = sum(row["estimated_us"] for row in good)
+    if good:
+        console.print(
+            f"  Simulated in {seconds:.1f} s of CPU time; on the GPU one launch of each is {microseconds(gpu)} us in all.",
+            highlight=False,
+        )
+    if any(row["tier"] == "static" for row in good):
+        console.print("  * by the static tier alone", highlight=False)
+    console.print()
+
+
+def _print_failures(console: Console, rows: list[dict[str, Any]], limit: int | None) -> None:
+    failed = [row for row in rows if row["status"] != "ok"]
+    shown = failed if limit is None else failed[:3]
+    for row in shown:
+        text = (row["message"] or "").splitlines()
+        console.print(
+            f"  variant {row['variant']}: {row['failure']}: {text[0] if text else ''}",
+            highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
+    if len(failed) > len(shown):
+        console.print(f"  ... {len(failed) - len(shown)} more failed (--all shows them)", highlight=False)
+
+
+def print_correlation(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Agreement of each order with the measured times; null models below the estimates."""
+    for (family, target), group in _grouped(rows, ("family", "target")):
+        groups = group[0]["groups"]
+        title = f"{family} on {target}: against {group[0]['n']} measured times"
+        title += f", mean of {groups} groups" if groups > 1 else ""
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
+        table.add_column("order by")
+        for name in ("Spearman", "Kendall tau-b", "top-1 loss", "top-5 loss", "median error", "90 % error"):
+            table.add_column(name, justify="right")
+        for row in group:
+            null = row["model"] not in ("sampled", "static")
+            label = f"{row['model']} (null model)" if null else f"{row['model']} estimate"
+            table.add_row(
+                label,
+                _figure(row["spearman"]),
+                _figure(row["kendall"]),
+                _percent(row["top1_loss"], 1),
+                _percent(row["top5_loss"], 1),
+                _percent(row["median_error"]),
+                _percent(row["p90_error"]),
+                style="dim" if null else None,
+            )
+        console.print(table)
+    if any((row["n"] or 0) / max(row["groups"] or 1, 1) < 10 for row in rows):
+        console.print("  Fewer than 10 variants a group: these figures say little.", highlight=False)
+
+
+def print_rows(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Any query's rows as a table."""
+    if not rows:
+        console.print("no rows", highlight=False)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows[0]:
+        numeric = all(isinstance(row[name], int | float | None) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*[_cell(value) for value in row.values()])
+    console.print(table)
+
+
+def print_variant(console: Console, row: dict[str, Any], instructions: list[dict[str, Any]]) -> None:
+    """One variant on one target: its figures, then its SASS with executed counts and where warps spent their cycles."""
+    print_figures(console, row)
+    if not instructions:
+        return
+    total = sum(sum(line[c] or 0.0 for c in STALL_COLUMNS) for line in instructions) or 1.0
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, justify in (
+        ("pc", "right"),
+        ("executed", "right"),
+        ("cycles", "right"),
+        ("SASS", "left"),
+        ("stalls", "left"),
+    ):
+        table.add_column(name, justify=justify, no_wrap=name != "stalls")  # type: ignore[arg-type]
+    for line in instructions:
+        stalls = sorted(((line[c] or 0.0, c.removeprefix("stall_")) for c in STALL_COLUMNS), reverse=True)
+        cycles = sum(value for value, _ in stalls)
+        main = [f"{name} {_percent(value / cycles)}" for value, name in stalls[:3] if cycles and value / cycles >= 0.1]
+        table.add_row(
+            f"{line['pc']:#06x}",
+            f"{line['executed'] or 0:.0f}",
+            _percent(cycles / total, 1) if cycles else "",
+            (line["sass"] or "")[:SASS_COLUMNS],
+            ", ".join(main) if cycles / total >= 0.005 else "",
+        )
+    console.print(table)
+
+
+def print_figures(console: Console, row: dict[str, Any]) -> None:
+    """A row as two columns."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in row.items():
+        if value is not None and value != {} and value != []:
+            table.add_row(name, _cell(value))
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.0f}"
+    if isinstance(value, list):  # a map, as Arrow gives it
+        if all(isinstance(entry, tuple) and len(entry) == 2 for entry in value):
+            return ", ".join(f"{key}={_cell(inner)}" for key, inner in value)
+        return ", ".join(_cell(inner) for inner in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_cell(inner)}" for key, inner in value.items())
+    return str(value)
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _grouped(
+    rows: Iterable[dict[str, Any]], keys: tuple[str, ...]
+) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
+    """Rows gathered by `keys`, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return list(groups.items())

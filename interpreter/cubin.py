@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
@@ -22,10 +23,10 @@ from interpreter.program import INSTRUCTION_BYTES, AddressSlot, GlobalVariable, 
 
 EM_CUDA = 190
 RESERVED_SHARED_BYTES = 1024  # sm_90 and later: bottom of shared memory, counted in .nv.shared.KERNEL's size
+DEFAULT_STACK_BYTES = 1024  # cudaLimitStackSize's default: used for kernels of unknown call depth (recursion)
 _ABI_VERSION_2 = 0x41  # OS/ABI byte of toolkit 13: SM number in e_flags bits 15:8; older (0x33): bits 7:0
 _ACCELERATOR_FLAG_OLD = 0x800  # older ABI: set for sm_90a and the like
 _R_CUDA_64 = 2
-_SHT_NOBITS = 8
 _STT_OBJECT = 1
 _STT_FUNC = 2
 _STO_ENTRY = 0x10  # st_other bit of a kernel's symbol
@@ -44,7 +45,6 @@ class Attribute(IntEnum):
     CBANK_PARAM_SIZE = 0x19
     MAXREG_COUNT = 0x1B
     EXIT_INSTR_OFFSETS = 0x1C
-    MAX_STACK_SIZE = 0x23
     REGCOUNT = 0x2F
     INDIRECT_BRANCH_TARGETS = 0x34
     CTA_PER_CLUSTER = 0x3D
@@ -123,8 +123,6 @@ class Cubin:
 @dataclass(slots=True)
 class _Section:
     name: str
-    kind: int
-    offset: int
     size: int
     link: int
     info: int
@@ -164,7 +162,7 @@ def _parse(image: bytes) -> Cubin:
     module = list(_records(by_name[".nv.info"].data, ".nv.info")) if ".nv.info" in by_name else []
     module_values: dict[tuple[int, int], int] = {}
     for attribute, payload in module:
-        if attribute in (Attribute.REGCOUNT, Attribute.FRAME_SIZE, Attribute.MIN_STACK_SIZE, Attribute.MAX_STACK_SIZE):
+        if attribute in (Attribute.REGCOUNT, Attribute.FRAME_SIZE, Attribute.MIN_STACK_SIZE):
             symbol, value = struct.unpack_from("<II", payload)
             module_values[attribute, symbol] = value
 
@@ -211,7 +209,7 @@ def _read_sections(image: bytes) -> tuple[int, int, int, list[_Section]]:
     except Exception as error:  # pyelftools raises many kinds (construct's, assertions) on damaged headers
         raise CubinError(f"damaged cubin ({len(image)} bytes): {type(error).__name__}: {error}") from error
 
-    def body(entry: dict, what: str) -> bytes:
+    def body(entry: Any, what: str) -> bytes:
         start, size = entry["sh_offset"], entry["sh_size"]
         if start + size > len(image):
             raise CubinError(f"truncated cubin: {what} ends at byte {start + size}, the file has {len(image)}")
@@ -221,13 +219,9 @@ def _read_sections(image: bytes) -> tuple[int, int, int, list[_Section]]:
     sections = []
     for entry in headers:
         name = _string(names, entry["sh_name"])
-        kind = entry["sh_type"]
-        kind = _SHT_NOBITS if kind == "SHT_NOBITS" else kind if isinstance(kind, int) else -1
-        empty = kind == _SHT_NOBITS or entry["sh_type"] == "SHT_NULL"
+        empty = entry["sh_type"] in ("SHT_NOBITS", "SHT_NULL")
         data = b"" if empty else body(entry, f"section {name}")
-        sections.append(
-            _Section(name, kind, entry["sh_offset"], entry["sh_size"], entry["sh_link"], entry["sh_info"], data)
-        )
+        sections.append(_Section(name, entry["sh_size"], entry["sh_link"], entry["sh_info"], data))
     abi = image[7]
     file_type = struct.unpack_from("<H", image, 16)[0]
     return abi, header["e_flags"], file_type, sections
@@ -283,7 +277,9 @@ def _records(data: bytes, where: str) -> Iterator[tuple[int, bytes]]:
         form, attribute, inline = struct.unpack_from("<BBH", data, at)
         if form == 4:
             if at + 4 + inline > len(data):
-                raise CubinError(f"damaged cubin: {where} record at byte {at} (attribute {attribute:#x}) runs past its end")
+                raise CubinError(
+                    f"damaged cubin: {where} record at byte {at} (attribute {attribute:#x}) runs past its end"
+                )
             yield attribute, data[at + 4 : at + 4 + inline]
             at += 4 + inline
         elif form in (1, 2, 3):
@@ -359,7 +355,7 @@ def _read_kernel(
         registers = section.info >> 24
     if not registers:
         raise CubinError(f"kernel {name}: .nv.info has no register count")
-    stack = max(map(module_value, (Attribute.FRAME_SIZE, Attribute.MIN_STACK_SIZE, Attribute.MAX_STACK_SIZE)))
+    stack = max(module_value(Attribute.FRAME_SIZE), module_value(Attribute.MIN_STACK_SIZE))
     index = sections.index(section)
     functions = [
         Function(s.name, s.value, s.size) for s in symbols if s.kind == _STT_FUNC and s.section == index and s.name
@@ -426,7 +422,7 @@ def _address_slots(by_name: dict[str, _Section], symbols: list[_Symbol]) -> list
     slots = []
     for offset, kind, number, addend in _relocations(".nv.constant4", by_name):
         if kind != _R_CUDA_64:
-            raise CubinError(f".nv.constant4 has relocation type {kind} at {offset:#x}, expected {_R_CUDA_64} (R_CUDA_64)")
+            raise CubinError(f".nv.constant4 has relocation type {kind} at {offset:#x}, expected 2 (R_CUDA_64)")
         slots.append(AddressSlot(offset, symbols[number].name, addend))
     return sorted(slots, key=lambda slot: slot.offset)
 

@@ -6,7 +6,8 @@ bits 63:32 of operand forms 2 and 4 (bits 11:9). What `value` then holds:
 - 64-bit float opcodes (DADD, DMUL, DFMA, DSETP, DMNMX): the high word of the double, whose low word is zero;
 - packed halves (HFMA2 R0, R1, 0.5, 1): both printed operands get the whole 32-bit field, and the modifier "PACKED";
   the high half (bits 31:16, element 1) is printed first.
-Integer immediates keep the printed value as a 32-bit pattern; the 64-bit opcodes of sm_100 and later sign-extend it.
+Integer immediates keep the printed value as a 32-bit pattern; the 64-bit opcodes of sm_100 and later (IADD.64,
+ISETP.U64, ...) sign-extend it. MOV.64 and UMOV.64 (sm_120) have a whole 64-bit pattern in `value`.
 
 Targets. BRA, BSSY, CALL.REL, RET.REL, LEPC and WARPSYNC.COLLECTIVE name an instruction: kind TARGET, `value` its row.
 RET.REL and the register form of CALL.REL go to that row's address plus a register's bytes. BRX keeps its printed
@@ -15,8 +16,7 @@ displacement (IMMEDIATE): it goes to its register plus the displacement plus the
 
 from __future__ import annotations
 
-import hashlib
-import pickle
+import math
 import re
 import struct
 import subprocess
@@ -27,24 +27,26 @@ from pathlib import Path
 
 import numpy as np
 
-from interpreter.cubin import Cubin, Kernel, parse_cubin
-from interpreter.disassembly import cache_directory, disassemble, write_atomically
+from interpreter.cubin import DEFAULT_STACK_BYTES, Cubin, Kernel, parse_cubin
+from interpreter.disassembly import disassemble
 from interpreter.errors import CubinError, ToolchainError, UnsupportedInstruction
 from interpreter.operands import OperandError, float32_bits, is_float_text, parse_operand, with_value
 from interpreter.program import CONTROL, INSTRUCTION_BYTES, Instruction, Operand, OperandKind, Program
 from interpreter.toolchain import Tool, find_tools
 
-# Part of the key of the cache of decoded programs: raise it whenever this package decodes differently.
-DECODER_VERSION = 1
-
-DEFAULT_STACK_BYTES = 1024  # cudaLimitStackSize's default, used for kernels whose call depth is unknown (recursion)
 _TARGET_OPCODES = frozenset({"BRA", "BSSY", "LEPC"})
 _TARGET_WITH = {"CALL": "REL", "RET": "REL", "WARPSYNC": "COLLECTIVE"}
+_MASK64 = (1 << 64) - 1
 _GUARD = re.compile(r"@(!?)(U?P[0-6T])\s+")
 
 
 def load_program(
-    cubin: bytes, entry: str | None = None, *, cache: Path | None = None, nvdisasm: Tool | None = None, lines: bool = False
+    cubin: bytes,
+    entry: str | None = None,
+    *,
+    cache: Path | None = None,
+    nvdisasm: Tool | None = None,
+    lines: bool = False,
 ) -> Program:
     """Decode the kernel `entry` of a cubin, or its only kernel.
 
@@ -62,26 +64,22 @@ def load_programs(
     nvdisasm: Tool | None = None,
     lines: bool = False,
 ) -> list[Program]:
-    """Decode many kernels; those of one architecture share a run of nvdisasm. Errors as `load_program`."""
-    folder = cache_directory(cache)
+    """Decode many kernels; those of one architecture share a run of nvdisasm. Errors as `load_program`.
+
+    What is cached is nvdisasm's text: parsing it again takes 6 us an instruction, less than unpickling a Program.
+    """
     tool = nvdisasm or find_tools().require("nvdisasm")
     programs: list[Program | None] = [None] * len(requests)
-    waiting: dict[str, list[tuple[int, Cubin, Kernel]]] = {}
+    parsed: dict[bytes, Cubin] = {}
+    by_arch: dict[str, list[tuple[int, Cubin, Kernel]]] = {}
     for position, (image, entry) in enumerate(requests):
-        stored = _program_path(folder, hashlib.sha256(image).hexdigest(), entry, tool.version, lines)
-        programs[position] = _read_stored(stored)
-        if programs[position] is None:
-            parsed = parse_cubin(image)
-            waiting.setdefault(parsed.arch, []).append((position, parsed, parsed.kernel(entry)))
-    for arch, items in waiting.items():
-        texts = disassemble([(kernel.name, kernel.code) for _, _, kernel in items], arch, folder, tool)
-        for (position, parsed, kernel), text in zip(items, texts, strict=True):
-            image, entry = requests[position]
-            sources = _source_lines(image, kernel, tool) if lines else {}
-            program = build_program(parsed, kernel, text, sources)
-            programs[position] = program
-            stored = _program_path(folder, parsed.sha, entry, tool.version, lines)
-            write_atomically(stored, pickle.dumps(program, protocol=pickle.HIGHEST_PROTOCOL))
+        cubin = parsed[image] = parsed.get(image) or parse_cubin(image)
+        by_arch.setdefault(cubin.arch, []).append((position, cubin, cubin.kernel(entry)))
+    for arch, items in by_arch.items():
+        texts = disassemble([(kernel.name, kernel.code) for _, _, kernel in items], arch, cache, tool)
+        for (position, cubin, kernel), text in zip(items, texts, strict=True):
+            sources = _source_lines(requests[position][0], kernel, tool) if lines else {}
+            programs[position] = build_program(cubin, kernel, text, sources)
     return [program for program in programs if program is not None]
 
 
@@ -124,7 +122,7 @@ def build_program(
         control=control_fields(words[:, 1]),
         registers=kernel.registers,
         static_shared=kernel.static_shared,
-        stack=kernel.stack,
+        stack=_stack(kernel, instructions),
         parameter_base=kernel.parameter_base,
         parameter_bytes=kernel.parameter_bytes,
         parameters=kernel.parameters,
@@ -167,7 +165,7 @@ def split_operands(text: str) -> list[str]:
     """Operand texts of "R2, c[0x0] [0x160].H0_H0, {1,2}" and of "R2 0x1800" (RET, BRX: a blank separates)."""
     if not text:
         return []
-    result = []
+    result: list[str] = []
     for part in text.split(", ") if "{" not in text else re.split(r",\s*(?![^{]*\})", text):
         part = part.strip()
         if " " in part and not part.startswith(("c[", "-c[", "|c[", "~c[", "-|c[")):
@@ -192,10 +190,13 @@ def _parse_text(text: str) -> tuple[str, tuple[str, ...], tuple[Operand, ...], O
     operands = [parse_operand(part) for part in parts]
     if operands and operands[-1].kind == OperandKind.IMMEDIATE and _has_target(opcode, modifiers):
         value = operands[-1].value
-        row, rest_bytes = divmod(value - (1 << 64) if value >> 63 else value, INSTRUCTION_BYTES)
-        if rest_bytes:
+        row, remainder = divmod(value - (1 << 64) if value >> 63 else value, INSTRUCTION_BYTES)
+        if remainder:
             raise OperandError(f"target {parts[-1]} is no multiple of {INSTRUCTION_BYTES}")
         operands[-1] = Operand(OperandKind.TARGET, value=row, text=parts[-1])
+    if opcode in ("MOV", "UMOV") and "64" in modifiers:
+        immediate = OperandKind.IMMEDIATE
+        operands = [with_value(o, int(o.text, 16) & _MASK64) if o.kind == immediate else o for o in operands]
     return opcode, tuple(modifiers), tuple(operands), guard
 
 
@@ -210,18 +211,68 @@ def _needs_encoding(text: str) -> bool:
 
 
 def _exact(opcode: str, operands: tuple[Operand, ...], low: int) -> tuple[Operand, ...]:
-    """`operands` with the float immediates replaced by the bits of the encoding, checked against the printed number."""
+    """`operands` with float immediates replaced by the bits of the encoding, checked against the printed numbers."""
     if low >> 9 & 7 not in (2, 4):
         raise OperandError(f"float immediate in operand form {low >> 9 & 7}, expected 2 or 4")
     field = low >> 32
     positions = [i for i, o in enumerate(operands) if o.kind == OperandKind.IMMEDIATE and is_float_text(o.text)]
-    packed = len(positions) == 2 and opcode.startswith("H")
-    if len(positions) != 1 and not packed:
-        raise OperandError(f"{len(positions)} float immediates")
+    if not prints_as(field, tuple(operands[i].text for i in positions)):
+        raise OperandError(f"bits 63:32 of the encoding hold {field:#010x}, which is not the printed immediate")
     result = list(operands)
     for position in positions:
-        result[position] = with_value(operands[position], field, "PACKED" if packed else None)
+        result[position] = with_value(operands[position], field, "PACKED" if len(positions) == 2 else None)
     return tuple(result)
+
+
+@lru_cache(maxsize=1 << 16)
+def prints_as(field: int, texts: tuple[str, ...]) -> bool:
+    """Whether nvdisasm prints the 32-bit immediate `field` as these numbers, in one of the formats it can have."""
+    if len(texts) == 2:  # halves, high one first: binary16 or bfloat16
+        halves = field >> 16, field & 0xFFFF
+        return all(_half_is(half, text) for half, text in zip(halves, texts, strict=True)) or all(
+            _same_float(half << 16, text) for half, text in zip(halves, texts, strict=True)
+        )
+    if len(texts) != 1:
+        return False
+    text = texts[0]
+    # binary32, the high word of a binary64, or one binary16 in both halves or the low one
+    high_word = struct.unpack("<d", struct.pack("<Q", field << 32))[0]
+    return _same_float(field, text) or _same_number(high_word, text) or _half_is(field & 0xFFFF, text)
+
+
+def _same_float(bits: int, text: str) -> bool:
+    return float32_bits(text) == bits or _same_number(struct.unpack("<f", struct.pack("<I", bits))[0], text)
+
+
+def _half_is(bits: int, text: str) -> bool:
+    return _same_number(struct.unpack("<e", struct.pack("<H", bits))[0], text)
+
+
+def _same_number(value: float, text: str) -> bool:
+    body = text.lstrip("+-")
+    if body.endswith("NAN"):
+        return math.isnan(value)
+    number = float(text)
+    if number == value or number == 0.0 == value:
+        return True
+    # printed with about 20 digits; smallest denormals with fewer
+    return math.isfinite(value) and abs(number - value) <= 1e-6 * abs(value)
+
+
+def _stack(kernel: Kernel, instructions: list[Instruction]) -> int:
+    """Local memory a thread needs. Recursion shows as a recorded size of 0 in code that lowers the stack pointer R1."""
+    if kernel.stack == 0 and any(_lowers_stack(instruction) for instruction in instructions):
+        return DEFAULT_STACK_BYTES
+    return kernel.stack
+
+
+def _lowers_stack(instruction: Instruction) -> bool:
+    """R1 = R1 + a negative number, whichever adder the generation has (VIADD, IADD, IADD3 with or without carries)."""
+    if instruction.opcode not in ("IADD3", "IADD", "VIADD") or "R1," not in instruction.text:
+        return False
+    registers = [o.index for o in instruction.operands if o.kind == OperandKind.REGISTER]
+    immediates = [o.value for o in instruction.operands if o.kind == OperandKind.IMMEDIATE]
+    return registers[:2] == [1, 1] and len(immediates) == 1 and immediates[0] >> 31 == 1
 
 
 def _indirect_rows(kernel: Kernel, count: int) -> dict[int, list[int]]:
@@ -229,25 +280,11 @@ def _indirect_rows(kernel: Kernel, count: int) -> dict[int, list[int]]:
     for source, targets in kernel.indirect_targets.items():
         for offset in (source, *targets):
             if offset % INSTRUCTION_BYTES or offset >= count * INSTRUCTION_BYTES:
-                raise CubinError(f"kernel {kernel.name}: branch table of {source:#x} names {offset:#x}, outside the kernel")
+                raise CubinError(
+                    f"kernel {kernel.name}: branch table of {source:#x} names {offset:#x}, outside the kernel"
+                )
         tables[source // INSTRUCTION_BYTES] = [offset // INSTRUCTION_BYTES for offset in targets]
     return tables
-
-
-def _program_path(folder: Path, sha: str, entry: str | None, tool_version: str, lines: bool) -> Path:
-    key = hashlib.sha256(f"{sha}\0{entry}\0{lines}\0{tool_version}".encode()).hexdigest()
-    return folder / "programs" / f"v{DECODER_VERSION}" / key[:2] / f"{key}.pickle"
-
-
-def _read_stored(path: Path) -> Program | None:
-    """A Program from the cache, or None when there is none or it cannot be read (then it is made anew)."""
-    try:
-        program = pickle.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except Exception:  # written by another version of Python or this package, or damaged: unpickling raises anything
-        return None
-    return program if isinstance(program, Program) else None
 
 
 _FUNCTION = re.compile(r"^\.text\.(\S+):$")

@@ -1,9 +1,9 @@
 """SASS text of kernels: nvdisasm in raw mode, many kernels a run, with a cache on disk.
 
 nvdisasm needs 0.45 s to start and then disassembles 50 to 130 thousand instructions a second (measured with 13.5 on two
-2.x GHz cores), so the code of all kernels of one architecture goes through one run: their sections are concatenated and
-branch targets, which raw mode prints as absolute addresses in the blob, are made relative to the kernel again.
-The cached text has one instruction a line, as nvdisasm prints it, with targets relative to the kernel's first instruction.
+2.x GHz cores), so the code of all kernels of one architecture goes through one run: their sections are concatenated
+and branch targets, which raw mode prints as absolute addresses in the blob, are made relative to the kernel again.
+The cached text has one instruction a line as nvdisasm prints it, targets relative to the kernel's first instruction.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def disassemble(
         else:
             texts[key] = cached
     for batch in _batches(list(missing.items())):
-        for key, lines in zip([key for key, _ in batch], _run(tool, arch, [kernel for _, kernel in batch]), strict=True):
+        for (key, _), lines in zip(batch, _run(tool, arch, [kernel for _, kernel in batch]), strict=True):
             texts[key] = lines
             write_atomically(folder / key[:2] / key, "\n".join(lines).encode())
     return [texts[key] for key in keys]
@@ -141,7 +141,7 @@ def _raw(tool: Tool, arch: str, blob: bytes) -> tuple[list[str], str]:
             raise ToolchainError(f"{tool.path} failed: {error}") from error
     if done.returncode < 0:
         raise ToolchainError(f"{tool.path} was killed by signal {-done.returncode} (out of memory?)")
-    lines = []
+    lines: list[str] = []
     for match in _LINE.finditer(done.stdout):
         if int(match[1], 16) != len(lines) * INSTRUCTION_BYTES:
             break

@@ -55,7 +55,9 @@ class Tools:
         """The tool named `name`. Raises ToolchainError that says how to install it."""
         tool: Tool | None = getattr(self, name)
         if tool is None:
-            raise ToolchainError(f"{name} not found (looked in FARM_CUDA, CUDA_HOME, PyPI wheels, PATH): {_INSTALL[name]}")
+            raise ToolchainError(
+                f"{name} not found (looked in FARM_CUDA, CUDA_HOME, PyPI wheels, PATH): {_INSTALL[name]}"
+            )
         return tool
 
 
@@ -67,7 +69,7 @@ def find_tools(root: Path | None = None) -> Tools:
     explicit = root or (Path(os.environ["FARM_CUDA"]) if os.environ.get("FARM_CUDA") else None)
     if explicit is not None and not any(_executable(folder, n) for folder in _bins(explicit) for n in TOOL_NAMES):
         what = "argument" if root else "FARM_CUDA"
-        raise ToolchainError(f"{what} names {explicit}, which holds none of {', '.join(TOOL_NAMES)} (in it or in its bin/)")
+        raise ToolchainError(f"{what} names {explicit}, but neither it nor its bin/ has any of {', '.join(TOOL_NAMES)}")
     folders = list(_folders(root))
     found: dict[str, Tool | None] = dict.fromkeys(TOOL_NAMES)
     for name in TOOL_NAMES:
@@ -112,7 +114,8 @@ def _executable(folder: Path, name: str) -> Path | None:
 @lru_cache(maxsize=64)
 def _version(path: Path, _modified: int) -> str:
     try:
-        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT, check=True)
+        command = [str(path), "--version"]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolchainError(f"{path} does not run: {error}") from error
     match = re.search(r"\bV(\d+(?:\.\d+)+)", output.stdout)

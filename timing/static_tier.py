@@ -189,7 +189,8 @@ def static_bounds(
     resident = occupancy(target, program.registers, threads, program.static_shared, dynamic_shared, program.barriers)
     spread = waves(grid_ctas, target.sm_count, resident.ctas_per_sm)
     executed = _executed(program, resident.warps_per_cta, scout)
-    traffic = _traffic(rows, executed, scout)
+    spilled = program.stack * threads * resident.ctas_per_sm
+    traffic = _traffic(rows, executed, scout, max(0.0, 1.0 - resident.l1_bytes / spilled) if spilled else 0.0)
 
     dram_bytes = 0.0
     if footprint_bytes is not None:
@@ -258,7 +259,8 @@ def _executed(program: Program, warps_per_cta: int, scout: Scout | None) -> np.n
     return scout.counts["instructions_executed"] / scout.ctas
 
 
-def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None) -> _Traffic:
+def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_misses: float) -> _Traffic:
+    """`local_misses`: the share of local memory accesses that L1 cannot keep (a swept working set larger than L1)."""
     memory, width = rows["memory"], rows["width"].astype(np.float64)
     loads = np.isin(memory, _GLOBAL_LOADS)
     stores = memory == MemoryKind.STORE_GLOBAL
@@ -273,7 +275,9 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None) -> _Tr
         sectors = scout.counts["l2_theoretical_sectors_global"] / scout.ctas
         lines = scout.counts["l1_tag_requests_global"] / scout.ctas
         wavefronts = scout.counts["l1_wavefronts_shared"] / scout.ctas
-    local = np.isin(memory, (MemoryKind.LOAD_LOCAL, MemoryKind.STORE_LOCAL))
+    local_loads, local_stores = memory == MemoryKind.LOAD_LOCAL, memory == MemoryKind.STORE_LOCAL
+    local = local_loads | local_stores
+    missed_bytes = executed * width * local_misses * SECTOR_BYTES  # 32 lanes
     shuffles = memory == MemoryKind.SHUFFLE
     load_bytes = float(sectors[loads].sum()) * SECTOR_BYTES
     if scout is not None and scout.unique_sectors is not None:
@@ -284,8 +288,8 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None) -> _Tr
             wavefronts[shared].sum() + executed[shuffles].sum() + (executed * np.maximum(1.0, width / 4))[local].sum()
         ),
         tag_lines=float(lines[anywhere].sum()),
-        l2_load_bytes=load_bytes,
-        l2_store_bytes=float(sectors[stores | atomics].sum()) * SECTOR_BYTES,
+        l2_load_bytes=load_bytes + float(missed_bytes[local_loads].sum()),
+        l2_store_bytes=float(sectors[stores | atomics].sum()) * SECTOR_BYTES + float(missed_bytes[local_stores].sum()),
         atomic_sectors=float(sectors[atomics].sum()),
     )
 

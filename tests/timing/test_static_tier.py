@@ -221,3 +221,17 @@ def test_what_cannot_launch_is_refused() -> None:
     program, rows = kernel({"pipe": Pipe.NONE})
     with pytest.raises(CannotLaunch, match=r"needs 147,456 B shared memory a block, the limit is 101,376 B"):
         static_bounds(program, load_target("l40s"), 1, 128, 147456, rows=rows)
+
+
+def test_spills_that_fit_l1_stay_there() -> None:
+    spill = {"pipe": Pipe.LSU, "memory": MemoryKind.STORE_LOCAL, "width": 16}
+    fill = {"pipe": Pipe.LSU, "memory": MemoryKind.LOAD_LOCAL, "width": 16}
+    program, rows = kernel(spill, fill, registers=128)
+    small = static_bounds(program, H200, 132, 128, rows=rows)
+    assert small.occupancy.ctas_per_sm == 4
+    program.stack = 64
+    assert static_bounds(program, H200, 132, 128, rows=rows).l2_bytes == small.l2_bytes == 0
+    program.stack = 1024  # 4 CTAs of 128 threads: 512 KiB, of which L1 keeps its size
+    found = static_bounds(program, H200, 132, 128, rows=rows)
+    missed = 1 - found.occupancy.l1_bytes / 2**19
+    assert found.l2_bytes == pytest.approx(132 * 4 * 2 * 512 * missed)

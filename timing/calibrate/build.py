@@ -22,6 +22,7 @@ UNITS: dict[str, tuple[str, dict[str, int]]] = {
     "barriers": ("barriers.cu", {}),
     "stream": ("stream.cu", {}),
     "launch": ("launch.cu", {}),
+    "slots": ("slots.cu", {}),
     **{f"straight{count}": ("barriers.cu", {"STRAIGHT": count}) for count in STRAIGHT},
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 from timing.calibrate.build import ISSUE_PARTS, STRAIGHT
 from timing.calibrate.driver import Buffer, DriverError, Gpu, Kernel
 from timing.calibrate.record import Results
+from timing.calibrate.slots import SLOTS, cases, rewrite
 
 STEPS = 128  # steps of a warp in one iteration of a rate kernel (4 chains of 32)
 SHARED = 8192  # bytes of dynamic shared memory of issue kernels
@@ -73,6 +74,7 @@ class Core:
 
     def __init__(self, gpu: Gpu, cubins: dict[str, bytes], results: Results) -> None:
         self.gpu, self.results = gpu, results
+        self.cubins = cubins
         self.modules = {name: gpu.load(image) for name, image in cubins.items()}
         self.out = gpu.buffer(1 << 20)
         self.data = gpu.buffer(4096)
@@ -188,7 +190,9 @@ class Core:
     def l1(self) -> None:
         for width in (4, 8, 16):
             kernel = self.kernel("l1", f"loads_{width}")
-            for stride in sorted({0, width, 2 * width, 4 * width, 8 * width, 32, 64, 128, 256, 132}):
+            for stride in sorted(
+                {0, width, 2 * width, 4 * width, 8 * width, 32, 36, 48, 64, 68, 80, 128, 132, 144, 256, 260}
+            ):
                 if stride % width:
                     continue
                 for warps in (1, 2, 4, 8):
@@ -280,3 +284,45 @@ class Core:
                     kib=count // 64,
                     warps=warps,
                 )
+
+    def slots(self) -> None:
+        """Issue rules on rewritten machine code: register banks, operand reuse, stall counts, yield."""
+        data = self.gpu.buffer(4096)
+        for name, pattern in cases().items():
+            kernel = self.gpu.kernel(self.gpu.load(rewrite(self.cubins["slots"], pattern)), "slots")
+            for warps in (1, 2, 4):
+                gap = self._difference(kernel, [self.out, data], warps, 8)
+                self.results.add("slots", name, list(gap / (8 * SLOTS * warps)), "cycles/instr/subcore", warps=warps)
+
+    def single_sm_stores(self) -> None:
+        """Stores of one SM alone: what its path to L2 takes."""
+        for width in (4, 8, 16):
+            kernel = self.kernel("l1", f"stores_{width}")
+            for stride in sorted({width, 32, 128}):
+                for warps in (4, 16, 32):
+                    ticks = []
+                    for _ in range(3):
+                        spans = []
+                        for iterations in (16, 32):
+                            kernel.launch(
+                                1,
+                                32 * warps,
+                                [self.out, self.memory, np.int32(stride), np.int32(0), np.int32(iterations)],
+                            )
+                            self.gpu.synchronize()
+                            spans.append(int(per_sm(self.out, warps)[0]))
+                        ticks.append((spans[1] - spans[0]) / (16 * 32 * warps))
+                    self.results.add(
+                        "l1_store", f"one_sm_stg_{8 * width}", ticks, "cycles/instr/SM", stride=stride, warps=warps
+                    )
+        kernel = self.kernel("l1", "local_stores")
+        for warps in (4, 16):
+            ticks = []
+            for _ in range(3):
+                spans = []
+                for iterations in (32, 64):
+                    kernel.launch(1, 32 * warps, [self.out, np.int32(0), np.int32(iterations)])
+                    self.gpu.synchronize()
+                    spans.append(int(per_sm(self.out, warps)[0]))
+                ticks.append((spans[1] - spans[0]) / (32 * 16 * warps))
+            self.results.add("l1_store", "one_sm_stl_32", ticks, "cycles/instr/SM", warps=warps)

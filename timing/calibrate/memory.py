@@ -41,10 +41,12 @@ class Memory:
                 link.launch(1056, 256, [self.big, np.uint64(lines), np.int32(128)])
                 steps = max(4096, lines) if name == "chase_l1" else 8192
                 values = []
+                fresh = np.random.default_rng(size)
                 for _ in range(3):
                     ticks = []
                     for count in (steps, 2 * steps):
-                        kernel.launch(1, 1, [self.out, self.big, np.int32(count)])
+                        first = int(fresh.integers(lines)) * 128  # elsewhere each time: nothing left in L2 from before
+                        kernel.launch(1, 1, [self.out, self.big, np.uint64(first), np.int32(count)])
                         self.gpu.synchronize()
                         ticks.append(int(self.out.read(np.uint32, 1)[0]))
                     values.append((ticks[1] - ticks[0]) / steps)
@@ -82,7 +84,16 @@ class Memory:
             kernel.launch(
                 self.gpu.sms * ctas,
                 THREADS,
-                [self.out, self.big, self.target, np.uint64(bytes_), np.int32(repeats), np.int32(active), ticket],
+                [
+                    self.out,
+                    self.big,
+                    self.target,
+                    np.uint64(bytes_),
+                    np.int32(repeats),
+                    np.int32(active),
+                    np.int32(self.gpu.sms),
+                    ticket,
+                ],
             )
 
         times = []
@@ -200,6 +211,7 @@ class Memory:
         kernel = self.gpu.kernel(self.stream, "under_load")
         link = self.gpu.kernel(self.l1, "link_lines")
         chain = self.gpu.buffer(4 * GIB, None)
+        fresh = np.random.default_rng(5)
         tiles = self.gpu.buffer(4 * 132 * 64)
         for where, load, lines in (("dram", 2 * GIB, 4 * GIB // 128), ("l2", 16 * MIB, 4 * MIB // 128)):
             link.launch(1056, 256, [chain, np.uint64(lines), np.int32(128)])
@@ -209,11 +221,21 @@ class Memory:
                     ticks = 400_000
                     for _ in range(3):
                         tiles.fill(0)
+                        first = np.uint64(int(fresh.integers(lines)) * 128)
                         self.gpu.synchronize()
                         kernel.launch(
                             self.gpu.sms * ctas,
                             THREADS,
-                            [self.out, tiles, self.big, np.uint64(load), chain, np.uint32(ticks), np.int32(pause)],
+                            [
+                                self.out,
+                                tiles,
+                                self.big,
+                                np.uint64(load),
+                                chain,
+                                np.uint64(int(fresh.integers(lines)) * 128),
+                                np.uint32(ticks),
+                                np.int32(pause),
+                            ],
                         )
                         self.gpu.synchronize()
                         elapsed, steps = (int(x) for x in self.out.read(np.uint32, 2))

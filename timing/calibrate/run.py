@@ -37,6 +37,8 @@ STEPS = [
     "core.l1",
     "core.control",
     "core.fetch",
+    "core.slots",
+    "core.single_sm_stores",
     "memory.chase",
     "memory.l2_map",
     "memory.bandwidth",

@@ -117,11 +117,11 @@ __device__ __forceinline__ void local(unsigned* out, int step, int iterations) {
 extern "C" __global__ void __launch_bounds__(1024) local_loads(unsigned* out, int step, int iterations) { local<false>(out, step, iterations); }
 extern "C" __global__ void __launch_bounds__(1024) local_stores(unsigned* out, int step, int iterations) { local<true>(out, step, iterations); }
 
-// A chain of dependent loads through pointers at data, by one thread. Ticks of the whole chain go to out[0], its last
+// A chain of dependent loads through pointers, from byte `first` of data, by one thread. Ticks of the whole chain go to out[0], its last
 // pointer to out[1]. CACHED 1: through L1. 0: L2 only.
 template <int CACHED>
-__device__ __forceinline__ void chase(unsigned* out, unsigned long long* data, int steps) {
-  unsigned long long p = reinterpret_cast<unsigned long long>(data);
+__device__ __forceinline__ void chase(unsigned* out, char* data, unsigned long long first, int steps) {
+  unsigned long long p = reinterpret_cast<unsigned long long>(data + first);
   const unsigned start = now();
 #pragma unroll 4
   for (int i = 0; i < steps; ++i) {
@@ -131,8 +131,12 @@ __device__ __forceinline__ void chase(unsigned* out, unsigned long long* data, i
   out[0] = now() - start;
   out[1] = static_cast<unsigned>(p);
 }
-extern "C" __global__ void chase_l1(unsigned* out, unsigned long long* data, int steps) { chase<1>(out, data, steps); }
-extern "C" __global__ void chase_l2(unsigned* out, unsigned long long* data, int steps) { chase<0>(out, data, steps); }
+extern "C" __global__ void chase_l1(unsigned* out, char* data, unsigned long long first, int steps) {
+  chase<1>(out, data, first, steps);
+}
+extern "C" __global__ void chase_l2(unsigned* out, char* data, unsigned long long first, int steps) {
+  chase<0>(out, data, first, steps);
+}
 
 // Dependent chain of 32-, 64- or 128-bit loads that hit L1 (self-pointing words).
 template <int WIDTH, int N>

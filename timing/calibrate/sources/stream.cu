@@ -21,37 +21,40 @@ __device__ __forceinline__ void fill(unsigned& v, unsigned x) { v = x; }
 __device__ __forceinline__ void fill(uint2& v, unsigned x) { v = make_uint2(x, x); }
 __device__ __forceinline__ void fill(uint4& v, unsigned x) { v = make_uint4(x, x, x, x); }
 
+__device__ __forceinline__ unsigned now() {
+  unsigned t;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory");
+  return t;
+}
+
 enum Kind { READ, WRITE, COPY };
 constexpr int THREADS = 128;  // of a streaming CTA
 
 // Tiles of THREADS * UNROLL accesses; the tile a CTA takes is rotated by each repeat, so that no SM reads again what
 // its own L1 still holds. Loads of one tile are all in flight before the first is used.
-// With active_sms > 0 only the CTAs on SMs 0..active_sms-1 work, taking tiles from the counter `ticket`.
+// With active_sms > 0 only the CTAs on SMs 0..active_sms-1 work; `ticket`, zero before the launch, numbers them.
 template <Kind KIND, int WIDTH, int UNROLL>
 __device__ __forceinline__ void stream(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats,
-                                       int active_sms, unsigned* ticket) {
+                                       int active_sms, int sms, unsigned* ticket) {
   using V = typename Vector<WIDTH>::type;
   constexpr unsigned tile_items = THREADS * UNROLL;
   const unsigned tiles = static_cast<unsigned>(bytes / (tile_items * static_cast<unsigned long long>(WIDTH)));
   const V* in = reinterpret_cast<const V*>(data);
   V* to = reinterpret_cast<V*>(target);
   unsigned sum = 0;
-  __shared__ unsigned taken;
+  unsigned k = blockIdx.x, workers = gridDim.x;
   if (active_sms > 0) {
     unsigned sm;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
     if (sm >= active_sms) return;
+    __shared__ unsigned number;
+    if (threadIdx.x == 0) number = atomicAdd(ticket, 1u);
+    __syncthreads();
+    k = number;
+    workers = gridDim.x / sms * active_sms;
   }
   const unsigned all = tiles * repeats;
-  unsigned k = blockIdx.x;
-  while (true) {
-    if (active_sms > 0) {
-      __syncthreads();
-      if (threadIdx.x == 0) taken = atomicAdd(ticket, 1u);
-      __syncthreads();
-      k = taken;
-    }
-    if (k >= all) break;
+  while (k < all) {
     const unsigned repeat = k / tiles;
     unsigned tile = k - repeat * tiles + repeat * 37;
     if (tile >= tiles) tile %= tiles;
@@ -72,7 +75,7 @@ __device__ __forceinline__ void stream(unsigned* out, char* data, char* target, 
         to[first + u * THREADS] = v[u];
       }
     }
-    k += gridDim.x;
+    k += workers;
   }
   if (sum == 0x12345678u) out[0] = sum;
 }
@@ -80,8 +83,8 @@ __device__ __forceinline__ void stream(unsigned* out, char* data, char* target, 
 #define STREAM(name, kind, width, unroll)                                                                              \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       name##_##width##_##unroll(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats,        \
-                                int active_sms, unsigned* ticket) {                                                    \
-    stream<kind, width, unroll>(out, data, target, bytes, repeats, active_sms, ticket);                                \
+                                int active_sms, int sms, unsigned* ticket) {                                                    \
+    stream<kind, width, unroll>(out, data, target, bytes, repeats, active_sms, sms, ticket);                                \
   }
 STREAM(read, READ, 4, 1) STREAM(read, READ, 4, 2) STREAM(read, READ, 4, 4) STREAM(read, READ, 4, 8)
 STREAM(read, READ, 8, 1) STREAM(read, READ, 8, 4)
@@ -130,21 +133,21 @@ extern "C" __global__ void __launch_bounds__(1024) scatter_read(unsigned* out, c
 // Latency under load: for `ticks` cycles thread 0 of CTA 0 runs a dependent chain of loads while all other CTAs stream
 // reads, pausing `pause` dependent FFMAs between tiles. out[0], out[1] = ticks and loads of the chain; loaded[cta] = tiles.
 extern "C" __global__ void __launch_bounds__(THREADS) under_load(unsigned* out, unsigned* loaded, char* data, unsigned long long bytes,
-                                                                unsigned long long* chain, unsigned ticks, int pause) {
-  const unsigned start = clock();
+                                                                char* chain, unsigned long long from_byte, unsigned ticks, int pause) {
+  const unsigned start = now();
   if (blockIdx.x == 0) {
     if (threadIdx.x != 0) return;
-    unsigned long long p = reinterpret_cast<unsigned long long>(chain);
-    while (clock() - start < ticks / 4) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(p)::"memory");  // the load builds up
+    unsigned long long p = reinterpret_cast<unsigned long long>(chain + from_byte);
+    while (now() - start < ticks / 4) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(p)::"memory");  // the load builds up
     unsigned count = 0, elapsed;
-    const unsigned from = clock();
+    const unsigned from = now();
     do {
 #pragma unroll
       for (int i = 0; i < 8; ++i) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(p)::"memory");
       if (p == 1) out[7] = 1;  // waits for the last load
       count += 8;
-      elapsed = clock() - from;
-    } while (clock() - start < ticks);
+      elapsed = now() - from;
+    } while (now() - start < ticks);
     out[0] = elapsed, out[1] = count;
     return;
   }
@@ -153,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) under_load(unsigned* out, 
   const unsigned tiles = static_cast<unsigned>(bytes / (tile_items * 16ull));
   unsigned sum = 0, count = 0;
   float x = pause;
-  for (unsigned tile = blockIdx.x % tiles; clock() - start < ticks; tile = (tile + gridDim.x) % tiles) {
+  for (unsigned tile = blockIdx.x % tiles; now() - start < ticks; tile = (tile + gridDim.x) % tiles) {
     const unsigned long long first = static_cast<unsigned long long>(tile) * tile_items + threadIdx.x;
     const uint4 a = in[first], b = in[first + THREADS];
     sum ^= fold(a) ^ fold(b);
@@ -202,8 +205,8 @@ extern "C" __global__ void __launch_bounds__(1024) atomics_red_f32(unsigned* out
 // A dependent chain of global atomics by one thread.
 extern "C" __global__ void atomic_chain(unsigned* out, unsigned* data, int steps) {
   unsigned x = 0;
-  const unsigned start = clock();
+  const unsigned start = now();
   for (int i = 0; i < steps; ++i) asm volatile("atom.global.add.u32 %0, [%1], %0;" : "+r"(x) : "l"(data) : "memory");
   if (x == 12345) out[3] = x;
-  out[0] = clock() - start;
+  out[0] = now() - start;
 }

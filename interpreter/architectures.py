@@ -1,9 +1,9 @@
 """What the interpreter must know of each SM generation: launch constants in constant bank 0, shared memory's base,
 special registers.
 
-Source of every number, unless a line says otherwise: kernels that read one built-in each (blockDim, gridDim, %dynamic_
-smem_size, ...), compiled with ptxas 13.0 for each architecture, and the constant offset their SASS reads. Parameters'
-base is not here in earnest: the cubin says it (PARAM_CBANK), `parameter_base` is for kernels made without one.
+Source of every number, unless a line says otherwise: kernels that read one built-in each (blockDim, gridDim,
+%dynamic_smem_size, ...), compiled with ptxas 13.0 for each architecture, and the constant offset their SASS reads.
+A cubin says itself where its parameters start (PARAM_CBANK); `parameter_base` is where they always did.
 Special register numbers: field 79:72 of S2R swept through nvdisasm 13.5.
 """
 
@@ -49,12 +49,6 @@ class Generation:
     constant_operands: bool  # c[b][o] in ALU instructions; else only LDC and LDCU read constant banks
     cluster: ClusterFields | None
     cga_scale: int  # cluster fields, dynamic_shared and envreg0 are read at offset - cga_scale * SR_CgaSize
-
-    @property
-    def launch_constants(self) -> tuple[int, int]:
-        """(first byte, end) of bank 0 below the parameters, which the launch fills."""
-        return 0, self.parameter_base
-
 
 AMPERE_ADA = Generation(
     name="Ampere/Ada",
@@ -108,7 +102,7 @@ HOPPER = Generation(
     cga_scale=0,
 )
 
-# What SR_CgaSize reads in a launch without clusters could not be read off compiled code; 0 keeps every field in the bank.
+# What SR_CgaSize reads in a launch without clusters cannot be read off compiled code; 0 keeps all fields in the bank.
 BLACKWELL = Generation(
     name="Blackwell",
     sms=(100, 103, 110, 120, 121),
@@ -185,18 +179,19 @@ SPECIAL_REGISTERS: dict[int, str] = {
     0x60: "SR_HWTASKID",
     0xFF: "SRZ",
 }
-# (first SM, last SM) that has it, for those not on all.
-NEWER_SPECIAL_REGISTERS: dict[int, tuple[str, int, int]] = {
-    0x41: ("SR_CGAERRORSTATUS", 90, 129),
-    0x86: ("SR_WARPGROUP_INFO", 90, 119),
-    0x87: ("SR_WARPGROUPID", 90, 119),
-    0x88: ("SR_CgaCtaId", 90, 129),
-    0x89: ("SR_GpcLocalCgaId", 90, 129),
-    0x8A: ("SR_CgaSize", 100, 129),
-    0x8B: ("SR_CTARegPoolSz", 90, 129),
-    0x8D: ("SR_TMemSz", 100, 129),
-    0x8E: ("SR_CONTEXT_SAVE_ADDR_LO", 120, 129),
-    0x8F: ("SR_CONTEXT_SAVE_ADDR_HI", 120, 129),
+_FROM_90 = frozenset({90, 100, 103, 110, 120, 121})
+# Those that not every SM has: number -> (name, SMs).
+NEWER_SPECIAL_REGISTERS: dict[int, tuple[str, frozenset[int]]] = {
+    0x41: ("SR_CGAERRORSTATUS", _FROM_90),
+    0x86: ("SR_WARPGROUP_INFO", frozenset({90, 110})),
+    0x87: ("SR_WARPGROUPID", frozenset({90, 110})),
+    0x88: ("SR_CgaCtaId", _FROM_90),
+    0x89: ("SR_GpcLocalCgaId", _FROM_90),
+    0x8A: ("SR_CgaSize", _FROM_90 - {90}),
+    0x8B: ("SR_CTARegPoolSz", _FROM_90),
+    0x8D: ("SR_TMemSz", _FROM_90 - {90}),
+    0x8E: ("SR_CONTEXT_SAVE_ADDR_LO", frozenset({120, 121})),
+    0x8F: ("SR_CONTEXT_SAVE_ADDR_HI", frozenset({120, 121})),
 }
 
 
@@ -211,5 +206,5 @@ def layout_for(sm: int) -> Generation:
 def special_registers(sm: int) -> frozenset[str]:
     """Names, as nvdisasm prints them, of the special registers that compute kernels of this SM can read."""
     layout_for(sm)
-    newer = (name for name, first, last in NEWER_SPECIAL_REGISTERS.values() if first <= sm <= last)
+    newer = (name for name, sms in NEWER_SPECIAL_REGISTERS.values() if sm in sms)
     return frozenset((*SPECIAL_REGISTERS.values(), *newer))

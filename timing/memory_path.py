@@ -11,10 +11,17 @@ import numpy as np
 from numba import njit
 
 from timing.sm_parameters import (
+    ATOMIC_CHIP_CYCLES,
+    ATOMIC_LANE_CYCLES,
     ATOMIC_LATENCY,
+    ATOMIC_QUEUE_CYCLES,
+    ATOMIC_SAME_CYCLES,
+    ATOMIC_SECTOR_CYCLES,
     DRAM_CYCLES_PER_SECTOR,
     DRAM_LATENCY,
     DRAM_WRITE_CYCLES_PER_SECTOR,
+    HOT_SAME_CYCLES,
+    HOT_SECTOR_CYCLES,
     L1_HIT_LATENCY,
     L1_SECTORS,
     L1_WAYS,
@@ -30,7 +37,9 @@ L2_WRITE_FREE = 2
 DRAM_FREE = 3
 ATOMIC_FREE = 4
 LAST_STORE = 5  # when the last store so far is accepted by L2
-N_SERVERS = 6
+ATOMIC_CHIP_FREE = 6  # this SM's share of the slices' atomic units
+BARRIER_FREE = 7
+N_SERVERS = 8
 
 # Traffic counters
 C_L1_SECTORS = 0
@@ -165,21 +174,30 @@ def store(line, mask, t, servers, traffic, p, tags, valid, regions, shares):
 
 
 @njit(cache=True)
-def atomic(line, mask, lanes, t, cycles_per_lane, servers, traffic, p, hot_line, hot_free):
-    """A global atomic on one line; returns when its result is back.
+def atomic(line, mask, lanes, multiplicity, hot, t, servers, traffic, p, hot_line, hot_free):
+    """A global atomic's part on one line, `lanes` of it with at most `multiplicity` on one word; returns when it is done.
 
-    `cycles_per_lane` is how long the L2 unit is taken by one lane's operation as this SM sees it (larger for lines
-    that every SM hammers). Lines that many CTAs share are serialised by their own server.
+    The SM hands atomics to L2 by lanes and sectors. L2 works on a line that many CTAs share (`hot`) one request after
+    the other, for all SMs together; other lines only share the slices' total rate.
     """
+    sectors = popcount4(mask)
     traffic[C_ATOMICS] += lanes
     start = max(t, servers[ATOMIC_FREE])
-    slot = int(line % hot_line.shape[0])
-    if hot_line[slot] == line:
-        start = max(start, hot_free[slot])
-    hot_line[slot] = line
-    hot_free[slot] = start + lanes * cycles_per_lane
-    sectors = popcount4(mask)
-    servers[ATOMIC_FREE] = max(t, servers[ATOMIC_FREE]) + sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
+    servers[ATOMIC_FREE] = start + max(
+        lanes * p[ATOMIC_LANE_CYCLES] + sectors * p[ATOMIC_SECTOR_CYCLES], multiplicity * p[ATOMIC_SAME_CYCLES]
+    )
+    if hot:
+        slot = int(line % hot_line.shape[0])
+        if hot_line[slot] == line:
+            start = max(start, hot_free[slot])
+        hot_line[slot] = line
+        service = max(sectors * p[HOT_SECTOR_CYCLES], multiplicity * p[HOT_SAME_CYCLES])
+        hot_free[slot] = start + service
+        # the queue in front of a hot line is finite: what waits there holds up the SM's later atomics
+        servers[ATOMIC_FREE] = max(servers[ATOMIC_FREE], start - p[ATOMIC_QUEUE_CYCLES])
+    else:
+        start = max(start, servers[ATOMIC_CHIP_FREE])
+        servers[ATOMIC_CHIP_FREE] = start + sectors * p[ATOMIC_CHIP_CYCLES]
     if start > servers[LAST_STORE]:
         servers[LAST_STORE] = start
     return start + p[ATOMIC_LATENCY]

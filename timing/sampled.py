@@ -213,8 +213,7 @@ def _simulate(
     for i, r in enumerate(regions):
         shares[i, 0] = (1.0 - hit) * (r.read_unique / r.read_bytes if r.read_bytes else 0.0)
         shares[i, 1] = (1.0 - hit) * (r.write_unique / r.write_bytes if r.write_bytes else 0.0)
-        rate = target.l2.same_address_atomics_per_clk if r.atomic_shared else target.l2.atomics_per_clk
-        shares[i, 2] = geometry.active_sms / max(rate, 1e-9)
+        shares[i, 2] = float(r.atomic_shared)
     m = len(trace.ctas)
     run = _Run()
     run.stalls = np.zeros((n_rows, N_STALLS))

@@ -17,6 +17,7 @@ from interpreter.trace import LOCAL_LINE
 from timing import sm_parameters as sp
 from timing.instruction_fetch import LINE_ROWS, N_PORTS, SUB_CORES, fetch_stream
 from timing.memory_path import (
+    BARRIER_FREE,
     LAST_STORE,
     LSU_FREE,
     N_SERVERS,
@@ -78,7 +79,7 @@ def run_sm(
     resident,  # CTAs at once
     p,  # parameters, see timing.sm_parameters
     regions,  # int64[n, 2]: first and last line of each allocation, sorted
-    shares,  # float64[n, 3]: DRAM share of reads, of writes, and cycles an atomic lane takes
+    shares,  # float64[n, 3]: DRAM share of reads, of writes, and whether its atomics are hot
     budget,  # stop launching CTAs after this many issued instructions
     stalls,  # float64[n_rows, N_STALLS], warp-cycles, added to
     cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run
@@ -370,7 +371,8 @@ def run_sm(
                     elif kind == _ATOMIC_SHARED:
                         cost = max(wavefronts * p[sp.ATOMS_CYCLES], p[sp.LSU_MIN_CYCLES])
                     else:
-                        cost = max(n * p[sp.TAG_CYCLES], p[sp.LSU_MIN_CYCLES])
+                        # tags: several lines a cycle; data: the banks of shared memory, also for L1 hits
+                        cost = max(n * p[sp.TAG_CYCLES], p[sp.LSU_MIN_CYCLES], wavefronts * p[sp.WAVEFRONT_CYCLES])
                         if kind == _COPY_ASYNC:
                             cost = max(cost, wavefronts * p[sp.WAVEFRONT_CYCLES])
                     servers[LSU_FREE] = stage + cost
@@ -414,13 +416,14 @@ def run_sm(
                             elif kind == _STORE_GLOBAL:
                                 store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
                             elif kind == _STORE_LOCAL:
-                                # local memory is written back lazily: allocate in L1 without a fetch
+                                # kept in L1 without a fetch, and written through like any store (measured on an H200)
                                 _local_store(line, mask, tt, p, tags, valid, ready_line, used)
+                                store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
                             else:
-                                cost_lane = _atomic_cycles(line, regions, shares)
-                                per_line = max(1, lanes // max(n, 1)) if wavefronts <= 1 else wavefronts
+                                per_line = max(1, lanes // max(n, 1))
+                                hot = _is_hot(line, regions, shares)
                                 got = atomic(
-                                    line, mask, per_line, tt, cost_lane, servers, traffic, p, hot_line, hot_free
+                                    line, mask, per_line, wavefronts, hot, tt, servers, traffic, p, hot_line, hot_free
                                 )
                                 done = max(done, got)
                         if kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL:
@@ -585,6 +588,7 @@ def run_sm(
                 if need == 0 or need > cta_live[c]:
                     need = cta_live[c]
                 arrived[c, bid] += 1
+                servers[BARRIER_FREE] = max(servers[BARRIER_FREE], float(now)) + p[sp.BARRIER_ARRIVAL]
                 ready_at[slot] = at
                 reason[slot] = why
                 if action == ACTION_BARRIER:
@@ -595,7 +599,7 @@ def run_sm(
                     _release(
                         c,
                         bid,
-                        now + p[sp.BARRIER_LATENCY],
+                        servers[BARRIER_FREE] + p[sp.BARRIER_LATENCY],
                         arrived,
                         cta_warps,
                         warps_per_cta,
@@ -647,7 +651,7 @@ def _account(stalls, row, last_issue, wait_until, ready_at, now, reason):
 
 
 @njit(cache=True, inline="always")
-def _atomic_cycles(line, regions, shares):
+def _is_hot(line, regions, shares):
     lo = 0
     hi = regions.shape[0]
     while lo < hi:
@@ -657,8 +661,8 @@ def _atomic_cycles(line, regions, shares):
         else:
             hi = mid
     if lo < regions.shape[0] and regions[lo, 0] <= line:
-        return shares[lo, 2]
-    return 1.0
+        return shares[lo, 2] > 0.0
+    return False
 
 
 @njit(cache=True)

@@ -117,6 +117,7 @@ class Issue:
     bank_read_ports: int  # operands a cycle and bank
     yield_stall0_cycles: float  # stall 0 with yield parks the warp this long
     branch_redirect_cycles: float  # taken branch to the next issue of the warp, fetch hitting L0
+    barrier_arrival_cycles: float  # the SM's barrier unit takes one arriving warp this often
     fma_halves: int  # FMA pipe = this many 16-lane halves, one of them FMA_HEAVY
 
 
@@ -132,6 +133,8 @@ class FrontEnd:
     stream_buffer_lines: int
     l1i_bytes: int  # per SM
     l1i_miss_cycles: float  # L1I miss that hits L2
+    l1i_line_cycles: float  # a line from L1I to one sub-core
+    l2_line_cycles: float  # a line from L2 to the SM
     l1i_lines_per_clk: float  # lines a cycle from L1I to the sub-cores
 
 
@@ -197,7 +200,13 @@ class L2:
     write_bytes_per_clk_per_sm: float
     atomics_per_clk: float  # 32-bit atomic sectors of all slices together, different addresses
     same_address_atomics_per_clk: float  # lanes a cycle on one address
+    atomic_line_sector_cycles: float  # a line that all SMs use: cycles between two of its sectors' requests
+    atomic_sm_lane_cycles: float  # one SM sending atomics: cycles a lane,
+    atomic_sm_sector_cycles: float  # and a sector,
+    atomic_sm_same_word_cycles: float  # or, if longer, a lane on the same word
     atomic_extra_cycles: float  # returning atomic over a load hit
+    warm_full_share: float  # of the capacity: footprints of repeated launches up to this stay in L2
+    warm_none_share: float  # larger ones find nothing there any more; between the two the share falls evenly
 
 
 @dataclass(frozen=True, slots=True)

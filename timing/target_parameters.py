@@ -37,6 +37,14 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry) -> np.ndarray
         for index, value in zip(_TAIL_SHARES, _shares(target, geometry.tail_sms), strict=True):
             p[index] = value
     p[sp.ATOMIC_LATENCY] = l2_hit + target.l2.atomic_extra_cycles - MIO_LATENCY
+    l2 = target.l2
+    p[sp.ATOMIC_LANE_CYCLES] = l2.atomic_sm_lane_cycles
+    p[sp.ATOMIC_SECTOR_CYCLES] = l2.atomic_sm_sector_cycles
+    p[sp.ATOMIC_SAME_CYCLES] = l2.atomic_sm_same_word_cycles
+    p[sp.ATOMIC_CHIP_CYCLES] = active / l2.atomics_per_clk
+    p[sp.HOT_SECTOR_CYCLES] = active * l2.atomic_line_sector_cycles
+    p[sp.HOT_SAME_CYCLES] = active / l2.same_address_atomics_per_clk
+    p[sp.ATOMIC_QUEUE_CYCLES] = l2_hit
     p[sp.MIO_LATENCY] = MIO_LATENCY
     p[sp.MIO_QUEUE] = target.mio.queue_entries + target.mio.latch_entries
     p[sp.LG_QUEUE] = target.mio.queue_entries + target.mio.latch_entries
@@ -53,13 +61,13 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry) -> np.ndarray
     p[sp.L1I_LINES] = max(front.l1i_bytes // front.line_bytes, 4)
     p[sp.STREAM_LINES] = front.stream_buffer_lines
     p[sp.L1I_LATENCY] = front.l0_miss_cycles
-    # a sub-core decodes one instruction a cycle, so a line of eight every eight cycles at least
-    p[sp.L1I_INTERVAL] = front.line_bytes / 16.0 / max(front.fetch_per_clk, 1)
+    p[sp.L1I_INTERVAL] = front.l1i_line_cycles
     p[sp.L1I_SHARED_INTERVAL] = 1.0 / max(front.l1i_lines_per_clk, 1e-3)
     p[sp.L2I_LATENCY] = front.l1i_miss_cycles
-    p[sp.L2I_INTERVAL] = front.line_bytes / target.l2.bytes_per_clk_per_sm
+    p[sp.L2I_INTERVAL] = front.l2_line_cycles
     p[sp.BRANCH_LATENCY] = target.issue.branch_redirect_cycles
     p[sp.BARRIER_LATENCY] = target.class_timing("barrier").latency
+    p[sp.BARRIER_ARRIVAL] = target.issue.barrier_arrival_cycles
     p[sp.MEMBAR_ROUND_TRIP] = l2_hit
     p[sp.SLEEP_CYCLES] = target.class_timing("nanosleep").latency
     launch = target.launch
@@ -99,10 +107,9 @@ def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
 def l2_hit_share(target: Target, footprint: float) -> float:
     """Share of a repeated launch's first touches that still find their sector in L2.
 
-    A footprint within the capacity stays; a larger one that is swept in the same order each time keeps only what the
-    replacement policy happens to save.
+    A footprint up to `l2.warm_full_share` of the capacity stays whole; one beyond `l2.warm_none_share`, swept in the
+    same order each time, is gone when its turn comes again; in between the share falls evenly.
     """
-    capacity = float(target.l2.bytes)
-    if footprint <= 0.85 * capacity:
-        return 1.0
-    return max(0.0, min(1.0, 1.0 - (footprint - 0.85 * capacity) / (0.65 * capacity)))
+    full = target.l2.warm_full_share * target.l2.bytes
+    none = target.l2.warm_none_share * target.l2.bytes
+    return float(np.clip((none - footprint) / max(none - full, 1.0), 0.0, 1.0))

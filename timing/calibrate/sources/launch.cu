@@ -50,7 +50,7 @@ extern "C" __global__ void clock_rate(unsigned long long* out, long long ticks) 
   if (blockIdx.x == 0 && threadIdx.x == 0) out[0] = until - from, out[1] = elapsed;
 }
 
-// Full load of one kind for `iterations`, with the clock read around it on CTA 0: kind 0 HMMA, 1 FFMA, 2 FFMA and loads.
+// Full load of one kind for `iterations`, kind 0 HMMA, 1 FFMA. out: per CTA nanoseconds, cycles, SM.
 extern "C" __global__ void __launch_bounds__(512, 2) burn(unsigned long long* out, unsigned* sink, const uint4* data, int kind, int iterations) {
   unsigned long long from, until;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(from));
@@ -81,5 +81,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) burn(unsigned long long* ou
     for (int j = 0; j < 4; ++j) sum ^= d[i][j];
   for (int i = 0; i < 8; ++i) sum ^= __float_as_uint(x[i]);
   if (sum == 0x12345678u) sink[0] = sum;
-  if (blockIdx.x == 0 && threadIdx.x == 0) out[0] = until - from, out[1] = elapsed;
+  unsigned sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  if (threadIdx.x == 0) out[3 * blockIdx.x] = until - from, out[3 * blockIdx.x + 1] = elapsed, out[3 * blockIdx.x + 2] = sm;
 }

@@ -114,7 +114,8 @@ class Grid:
                     self.gpu.sms * 2, 512, [self.out, sink, data, np.int32(kind), np.int32(iterations)]
                 )
                 self.gpu.synchronize()
-                ns, ticks = self.out.read(np.uint64, 2)
+                rows = self.out.read(np.uint64, 6 * self.gpu.sms).reshape(-1, 3).astype(np.int64)
+                ns, ticks = rows[:, 0].max(), rows[:, 1].max()
                 rates.append(float(ticks) / float(ns) * 1e3)
                 if index in (0, 1, 2, 4, 8, 16, 24, 32, 39):
                     self.results.add("clock", f"under_{label}", [rates[-1]], "MHz", launch=index, ms=float(ns) / 1e6)
@@ -126,9 +127,13 @@ class Grid:
                 smi=smi("clocks.sm,power.draw,clocks_event_reasons.active"),
             )
             per_warp = {0: 16 * iterations, 1: 64 * iterations}[kind]
-            ns, ticks = self.out.read(np.uint64, 2)
+            self.maps[f"burn_{label}"] = rows
+            resident = np.bincount(rows[:, 2], minlength=self.gpu.sms)[rows[:, 2]]
             self.results.add(
-                "clock", f"{label}_interval_full_chip", [float(ticks) / (per_warp * 8)], "cycles/instr/subcore"
+                "clock",
+                f"{label}_interval_full_chip",
+                list(rows[:, 1] / (per_warp * 4 * resident)),
+                "cycles/instr/subcore",
             )
         data.free()
 

@@ -232,7 +232,7 @@ class Memory:
                                 self.big,
                                 np.uint64(load),
                                 chain,
-                                np.uint64(int(fresh.integers(lines)) * 128),
+                                first,
                                 np.uint32(ticks),
                                 np.int32(pause),
                             ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from interpreter.isa.value import I64, Emitter, Value
+from interpreter.isa.value import Emitter, Value
 from interpreter.program import Operand
 
 
@@ -49,15 +49,14 @@ class MachineEmitter(Emitter):
             address = address + self.uniform(op, 1)[0]
         return address
 
-    def address64(self, op: Operand) -> Value:
-        """Byte address in the global or generic space, I64.
+    def address64(self, op: Operand, wide: bool) -> Value:
+        """Byte address in the global or generic space, I64: R + UR + offset.
 
-        [R.64 + offset]; with a uniform base, [R + UR + offset] where R is a zero-extended 32-bit register or a pair
-        (`.64`) and UR is a 64-bit pair.
+        R is a register pair when `wide`, else a zero-extended register; UR is a 64-bit pair.
         """
         address = self.sext(self.offset(op))
         if self.has_base(op):
-            if op.wide:
+            if wide:
                 low, high = self.base(op, 2)
                 address = address + self.pack64(low, high)
             else:
@@ -96,6 +95,10 @@ class MachineEmitter(Emitter):
         """
 
     @abstractmethod
+    def copy_to_shared(self, address: Value, rows: Sequence[Value], width: int, mask: Value) -> None:
+        """Store of an asynchronous copy: as `store` to shared, but traced as the copy's destination."""
+
+    @abstractmethod
     def load_constant(self, op: Operand, width: int, signed: bool = False) -> list[Value]:
         """Load from a CONSTANT operand, indexed or not; rows as `load`."""
 
@@ -106,6 +109,10 @@ class MachineEmitter(Emitter):
         """A SPECIAL operand as I32. Unknown names are refused at lowering."""
 
     @abstractmethod
+    def special_high(self, op: Operand) -> Value:
+        """High word of a 64-bit special register (clocks, SRZ), I32."""
+
+    @abstractmethod
     def barrier_result(self) -> Value:
         """What the last BAR.RED of this warp gave (popcount, or 0/1), I32."""
 
@@ -114,6 +121,10 @@ class MachineEmitter(Emitter):
     @abstractmethod
     def instruction_address(self) -> Value:
         """Byte address of this instruction within the kernel, I32."""
+
+    @abstractmethod
+    def target_address(self, target: Operand) -> Value:
+        """Byte address of a TARGET operand within the kernel, I32."""
 
     @abstractmethod
     def branch(self, target: Operand, mask: Value) -> None:
@@ -160,8 +171,9 @@ class MachineEmitter(Emitter):
         """Let other groups of the warp, and other warps, run before going on."""
 
     @abstractmethod
+    def sleep(self) -> None:
+        """NANOSLEEP: end this warp's turn."""
+
+    @abstractmethod
     def trap(self, mask: Value) -> None:
         """Stop the kernel with an error if any lane is in `mask` (BPT.TRAP)."""
-
-    def zero64(self) -> Value:
-        return self.const(I64, 0)

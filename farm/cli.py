@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="How fast a CUDA kernel will run on GPUs you do not have, and why. Times are simulated unless called measured.",
+    help="How fast a CUDA kernel will run on GPUs you do not have, and why. Times are simulated, except measured ones.",
 )
 
 StoreOption = Annotated[
@@ -391,7 +391,7 @@ def _only(database: Any, what: str, option: str) -> str:
     families = list(database.folder.manifest.families)
     if len(families) != 1:
         raise FarmError(
-            f"run {database.folder.path.name}: which {what}? Name it with {option} ({what} is one of {', '.join(families)})"
+            f"run {database.folder.path.name}: name one {what} with {option} ({', '.join(families)})"
         )
     return families[0]
 

@@ -52,10 +52,8 @@ class RunDatabase:
     def table(self, sql: str, arguments: list[Any] | None = None) -> pa.Table:
         """The rows of a query as an Arrow table."""
         try:
-            relation = self._connection.execute(sql, arguments or [])
-            if relation.description is None:
-                return pa.table({})
-            return relation.to_arrow_table()
+            relation = self._connection.sql(sql, params=arguments or None)
+            return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
             raise QueryError(f"query: {error}") from None
 

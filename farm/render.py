@@ -135,7 +135,7 @@ def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, A
     gpu = sum(row["estimated_us"] for row in good)
     if good:
         console.print(
-            f"  Simulated in {seconds:.1f} s of CPU time; on the GPU one launch of each is {microseconds(gpu)} us in all.",
+            f"  Simulated in {seconds:.1f} s of CPU time; one launch of each on the GPU: {microseconds(gpu)} us.",
             highlight=False,
         )
     if any(row["tier"] == "static" for row in good):

@@ -30,8 +30,8 @@ _VARIANTS: list[tuple[str, pa.DataType]] = [
     ("arch", pa.string()),
     ("parameters", pa.map_(pa.string(), pa.int64())),
     ("names", pa.map_(pa.string(), pa.int64())),  # problem sizes, parameters and derived names: the macros
-    ("grid", pa.string()),  # "32x32x1", as in files of measured times
-    ("block", pa.string()),
+    ("grid_dim", pa.string()),  # "32x32x1", as in files of measured times
+    ("block_dim", pa.string()),
     ("dynamic_shared_bytes", pa.int64()),
     ("status", pa.string()),  # ok or failed
     ("failure", pa.string()),  # compile, runtime, correctness, timeout or constraints; null when ok

@@ -104,8 +104,8 @@ def variant_row(item: WorkItem, target: str) -> dict[str, Any]:
         "arch": item.build.arch,
         "parameters": list(item.parameters),
         "names": list(item.names),
-        "grid": "x".join(map(str, item.grid)),
-        "block": "x".join(map(str, item.block)),
+        "grid_dim": "x".join(map(str, item.grid)),
+        "block_dim": "x".join(map(str, item.block)),
         "dynamic_shared_bytes": item.shared,
         "status": "ok",
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from timing.calibrate.driver import Gpu, Kernel
+from timing.calibrate.driver import Buffer, Gpu, Kernel
 from timing.calibrate.record import Results
 
 MIB = 1 << 20
@@ -29,6 +29,14 @@ class Memory:
         self.gpu.synchronize()
         return [self.gpu.time(work) for _ in range(repeats)]
 
+    def _touch(self, data: Buffer, size: int) -> None:
+        """Read all of `data`, every part by whatever SM comes first: what fits L2 is whole there (linking writes parts
+        of sectors, whose first read would otherwise go to DRAM)."""
+        if size >= THREADS * 64:
+            self.gpu.kernel(self.stream, "once_read").launch(
+                size // (THREADS * 64), THREADS, [self.out, data, self.target]
+            )
+
     def chase(self) -> None:
         link = self.gpu.kernel(self.l1, "link_lines")
         for name, sizes in (
@@ -39,6 +47,7 @@ class Memory:
             for size in sizes:
                 lines = size // 128
                 link.launch(1056, 256, [self.big, np.uint64(lines), np.int32(128)])
+                self._touch(self.big, size)
                 steps = max(4096, lines) if name == "chase_l1" else 8192
                 values = []
                 fresh = np.random.default_rng(size)
@@ -78,7 +87,7 @@ class Memory:
 
     def _stream(self, kernel: Kernel, bytes_: int, repeats: int, ctas: int, active: int = 0) -> list[float]:
         """GB/s (one direction) of a persistent grid of `ctas` CTAs an SM."""
-        ticket = self.gpu.buffer(64)
+        ticket = self.gpu.buffer(256 * self.gpu.sms)
 
         def work() -> None:
             kernel.launch(
@@ -136,10 +145,11 @@ class Memory:
             for active in (1, 2, 4, 8, 16, 18, 32, 48, 64, 66, 80, 96, 112, 132):
                 if active > self.gpu.sms:
                     continue
-                for where, size, repeats in (("l2", 16 * MIB, 2), ("dram", 256 * MIB, 1)):
-                    if active <= 8:
-                        size //= 4
-                        repeats *= 1
+                l2_repeats = max(1, active // 4)
+                for where, size, repeats in (
+                    ("l2", 16 * MIB, l2_repeats),
+                    ("dram", (64 if active < 8 else 512) * MIB, 1),
+                ):
                     for ctas in (4, 16):
                         rate = self._stream(kernel, size, repeats, ctas, active)
                         self.results.add("active_sms", f"{kind}_{where}", rate, "GB/s", sms=active, warps=4 * ctas)
@@ -215,12 +225,15 @@ class Memory:
         tiles = self.gpu.buffer(4 * 132 * 64)
         for where, load, lines in (("dram", 2 * GIB, 4 * GIB // 128), ("l2", 16 * MIB, 4 * MIB // 128)):
             link.launch(1056, 256, [chain, np.uint64(lines), np.int32(128)])
+            self._touch(chain, 128 * lines)
             for ctas in (1, 2, 4, 8, 16):
                 for pause in (0, 64, 256, 1024):
                     latencies, rates = [], []
                     ticks = 400_000
                     for _ in range(3):
                         tiles.fill(0)
+                        if where == "l2":
+                            self._touch(chain, 128 * lines)
                         first = np.uint64(int(fresh.integers(lines)) * 128)
                         self.gpu.synchronize()
                         kernel.launch(

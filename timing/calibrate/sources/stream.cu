@@ -32,7 +32,8 @@ constexpr int THREADS = 128;  // of a streaming CTA
 
 // Tiles of THREADS * UNROLL accesses; the tile a CTA takes is rotated by each repeat, so that no SM reads again what
 // its own L1 still holds. Loads of one tile are all in flight before the first is used.
-// With active_sms > 0 only the CTAs on SMs 0..active_sms-1 work; `ticket`, zero before the launch, numbers them.
+// With active_sms > 0 only the CTAs on SMs 0..active_sms-1 work; `ticket`, zero before
+// the launch, numbers those of each SM.
 template <Kind KIND, int WIDTH, int UNROLL>
 __device__ __forceinline__ void stream(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats,
                                        int active_sms, int sms, unsigned* ticket) {
@@ -48,9 +49,9 @@ __device__ __forceinline__ void stream(unsigned* out, char* data, char* target, 
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
     if (sm >= active_sms) return;
     __shared__ unsigned number;
-    if (threadIdx.x == 0) number = atomicAdd(ticket, 1u);
+    if (threadIdx.x == 0) number = atomicAdd(ticket + 64 * sm, 1u);
     __syncthreads();
-    k = number;
+    k = number * active_sms + sm;
     workers = gridDim.x / sms * active_sms;
   }
   const unsigned all = tiles * repeats;

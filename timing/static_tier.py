@@ -34,7 +34,20 @@ OVERLAP_NORM = 4.0
 _GLOBAL_LOADS = (MemoryKind.LOAD_GLOBAL, MemoryKind.COPY_ASYNC)
 _GLOBAL_ATOMICS = (MemoryKind.ATOMIC_GLOBAL, MemoryKind.REDUCE_GLOBAL)
 _SHARED = (MemoryKind.LOAD_SHARED, MemoryKind.STORE_SHARED, MemoryKind.ATOMIC_SHARED)
+_LINE_SHIFT, _SECTOR_MASK = np.uint64(4), np.uint64(15)  # fields of a trace's line entry
 _MIO_PIPES = (Pipe.LSU, Pipe.XU, Pipe.SPECIAL, Pipe.ASYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicUse:
+    """Global atomics of a mean CTA: `sectors` requested, `same_word_lanes` (summed over instructions, the most lanes
+    on one address); `lines` different 128-byte lines that all scouted CTAs use, `shared` when they are the same ones.
+    """
+
+    sectors: float
+    same_word_lanes: float
+    lines: float
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +55,14 @@ class Scout:
     """What a few executed CTAs tell about the rest.
 
     `counts` has dtype COUNTS, one row an instruction, summed over `ctas` CTAs. `unique_sectors` is the mean number of
-    different 32-byte sectors a CTA loads from global memory (None: not known, every access then goes to L2).
+    different 32-byte sectors a CTA loads from global memory (None: not known, every access then goes to L2), `atomics`
+    where its global atomics go (None: not known, no line is then a bottleneck).
     """
 
     counts: np.ndarray
     ctas: int
     unique_sectors: float | None = None
+    atomics: AtomicUse | None = None
 
     def __post_init__(self) -> None:
         if self.counts.dtype != COUNTS or self.ctas < 1:
@@ -88,26 +103,52 @@ class StaticBounds:
 
 def unique_sectors(trace: Trace, rows: np.ndarray) -> float:
     """Mean number of different global sectors that a traced CTA loads; `rows` is row_timing's array."""
-    loads = np.isin(rows["memory"], _GLOBAL_LOADS)
+    wanted = np.isin(rows["memory"], _GLOBAL_LOADS)
     total = 0
-    per_cta = trace.warps_per_cta
     for cta in range(len(trace.ctas)):
-        first, last = cta * per_cta, (cta + 1) * per_cta
-        events = trace.events[trace.warp_start[first] : trace.warp_start[last]]
-        lines = trace.lines[trace.line_start[first] : trace.line_start[last]]
-        touched = lines[np.repeat(loads[events["row"]], events["lines"])]
-        order, where = np.unique(touched >> np.uint64(4), return_inverse=True)
+        _, touched = _lines_of(trace, cta, wanted)
+        order, where = np.unique(touched >> _LINE_SHIFT, return_inverse=True)
         masks = np.zeros(len(order), np.uint8)
-        np.bitwise_or.at(masks, where, (touched & np.uint64(15)).astype(np.uint8))
+        np.bitwise_or.at(masks, where, (touched & _SECTOR_MASK).astype(np.uint8))
         total += int(np.bitwise_count(masks).sum())
     return total / max(1, len(trace.ctas))
+
+
+def atomic_use(trace: Trace, rows: np.ndarray) -> AtomicUse | None:
+    """Where the traced CTAs' global atomics go, None when there are none. One CTA alone is taken to share its lines."""
+    wanted = np.isin(rows["memory"], _GLOBAL_ATOMICS)
+    sectors, same, each = 0, 0, 0
+    union: set[int] = set()
+    for cta in range(len(trace.ctas)):
+        events, touched = _lines_of(trace, cta, wanted)
+        sectors += int(np.bitwise_count(touched & _SECTOR_MASK).sum())
+        same += int(events["wavefronts"].sum())
+        lines = np.unique(touched >> _LINE_SHIFT)
+        each += len(lines)
+        union.update(lines.tolist())
+    n = len(trace.ctas)
+    if not sectors:
+        return None
+    shared = n == 1 or len(union) < 0.75 * each
+    return AtomicUse(sectors / n, same / n, len(union) if shared else each / n, shared)
+
+
+def _lines_of(trace: Trace, cta: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Events of one traced CTA whose row is wanted, and their line entries."""
+    first, last = cta * trace.warps_per_cta, (cta + 1) * trace.warps_per_cta
+    events = trace.events[trace.warp_start[first] : trace.warp_start[last]]
+    lines = trace.lines[trace.line_start[first] : trace.line_start[last]]
+    chosen = wanted[events["row"]]
+    return events[chosen], lines[np.repeat(chosen, events["lines"])]
 
 
 def scout_of(result: RunResult, rows: np.ndarray, ctas: int) -> Scout:
     """The scout of a run of `ctas` CTAs in mode "count" or "trace"; a trace also tells what L1 may keep."""
     if result.counts is None:
         raise ValueError("the scout must run in mode 'count' or 'trace'")
-    return Scout(result.counts, ctas, None if result.trace is None else unique_sectors(result.trace, rows))
+    if result.trace is None:
+        return Scout(result.counts, ctas)
+    return Scout(result.counts, ctas, unique_sectors(result.trace, rows), atomic_use(result.trace, rows))
 
 
 class LaunchShape(Protocol):
@@ -202,7 +243,7 @@ def static_bounds(
     warp_cycles = serial_cycles(program, target, rows, issued, global_latency)
 
     bounds = _sm_bounds(target, rows, executed, traffic, spread, resident)
-    bounds.update(_gpu_bounds(target, grid_ctas, traffic, dram_bytes, spread))
+    bounds.update(_gpu_bounds(target, grid_ctas, traffic, dram_bytes, spread, scout))
     rounds = -(-grid_ctas // spread.slots)
     start = target.launch.cta_start_cycles + target.launch.cta_end_cycles
     bounds["latency"] = rounds * (warp_cycles + start)
@@ -239,9 +280,11 @@ class _Traffic:
     dispatched: float  # instructions through the MIO stage
     stage_wavefronts: float
     tag_lines: float
+    global_sectors: float
     l2_load_bytes: float
     l2_store_bytes: float
     atomic_sectors: float
+    atomic_lanes: float
 
     @property
     def l2_bytes(self) -> float:
@@ -260,7 +303,10 @@ def _executed(program: Program, warps_per_cta: int, scout: Scout | None) -> np.n
 
 
 def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_misses: float) -> _Traffic:
-    """`local_misses`: the share of local memory accesses that L1 cannot keep (a swept working set larger than L1)."""
+    """`local_misses`: the share of local loads that L1 cannot keep (a swept working set larger than L1).
+
+    Stores go through L1 to L2, local ones too (measured on an H200: local stores run at L2's write rate).
+    """
     memory, width = rows["memory"], rows["width"].astype(np.float64)
     loads = np.isin(memory, _GLOBAL_LOADS)
     stores = memory == MemoryKind.STORE_GLOBAL
@@ -271,13 +317,15 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_
         sectors = executed * width * anywhere  # 32 lanes * width bytes / 32-byte sectors
         lines = executed * np.maximum(1.0, width / 4) * anywhere
         wavefronts = executed * np.maximum(1.0, width / 4) * shared
+        lanes = executed * 32.0
     else:
         sectors = scout.counts["l2_theoretical_sectors_global"] / scout.ctas
         lines = scout.counts["l1_tag_requests_global"] / scout.ctas
         wavefronts = scout.counts["l1_wavefronts_shared"] / scout.ctas
+        lanes = scout.counts["predicated_on_thread_instructions_executed"] / scout.ctas
     local_loads, local_stores = memory == MemoryKind.LOAD_LOCAL, memory == MemoryKind.STORE_LOCAL
     local = local_loads | local_stores
-    missed_bytes = executed * width * local_misses * SECTOR_BYTES  # 32 lanes
+    local_bytes = executed * width * SECTOR_BYTES  # 32 lanes
     shuffles = memory == MemoryKind.SHUFFLE
     load_bytes = float(sectors[loads].sum()) * SECTOR_BYTES
     if scout is not None and scout.unique_sectors is not None:
@@ -288,9 +336,11 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_
             wavefronts[shared].sum() + executed[shuffles].sum() + (executed * np.maximum(1.0, width / 4))[local].sum()
         ),
         tag_lines=float(lines[anywhere].sum()),
-        l2_load_bytes=load_bytes + float(missed_bytes[local_loads].sum()),
-        l2_store_bytes=float(sectors[stores | atomics].sum()) * SECTOR_BYTES + float(missed_bytes[local_stores].sum()),
+        global_sectors=float(sectors[anywhere].sum()),
+        l2_load_bytes=load_bytes + float(local_bytes[local_loads].sum()) * local_misses,
+        l2_store_bytes=float(sectors[stores].sum()) * SECTOR_BYTES + float(local_bytes[local_stores].sum()),
         atomic_sectors=float(sectors[atomics].sum()),
+        atomic_lanes=float(lanes[atomics].sum()),
     )
 
 
@@ -318,19 +368,33 @@ def _sm_bounds(
         bounds[pipe.name.lower()] = ctas * use[pipe] / sub_cores
     if per_sm.any():
         bounds["fp64"] = max(bounds["fp64"], ctas * float(held[per_sm].sum()))
-    stage = traffic.stage_wavefronts * target.shared.pass_cycles + traffic.tag_lines / target.l1.tag_lines_per_clk
+    # a global access takes the data stage for its tags or its data, whichever is longer
+    data = traffic.global_sectors * SECTOR_BYTES / target.l1.bytes_per_clk
+    stage = traffic.stage_wavefronts * target.shared.pass_cycles
+    stage += max(traffic.tag_lines / target.l1.tag_lines_per_clk, data)
     bounds["lsu"] = ctas * max(stage, traffic.dispatched * target.mio.dispatch_interval_cycles)
     bounds["l1"] = ctas * max(
         traffic.l2_load_bytes / target.l2.bytes_per_clk_per_sm,
-        traffic.l2_store_bytes / target.l2.write_bytes_per_clk_per_sm,
+        traffic.l2_store_bytes / target.l2.write_bytes_per_clk_per_sm
+        + traffic.atomic_sectors * target.l2.atomic_sm_sector_cycles
+        + traffic.atomic_lanes * target.l2.atomic_sm_lane_cycles,
     )
     return bounds
 
 
 def _gpu_bounds(
-    target: Target, grid_ctas: int, traffic: _Traffic, dram_bytes: float, spread: Waves
+    target: Target, grid_ctas: int, traffic: _Traffic, dram_bytes: float, spread: Waves, scout: Scout | None
 ) -> dict[str, float]:
     """Cycles of the whole launch for resources that the SMs share."""
+    atomics = grid_ctas * traffic.atomic_sectors / target.l2.atomics_per_clk
+    if scout is not None and scout.atomics is not None:
+        use = scout.atomics
+        lines = use.lines if use.shared else use.lines * grid_ctas
+        requests = max(
+            use.sectors * target.l2.atomic_line_sector_cycles,
+            use.same_word_lanes / target.l2.same_address_atomics_per_clk,
+        )
+        atomics = max(atomics, grid_ctas * requests / lines)
     l2 = target.l2
     reads, writes = grid_ctas * traffic.l2_load_bytes, grid_ctas * traffic.l2_store_bytes
     written = writes / (reads + writes) if reads + writes else 0.0
@@ -339,7 +403,7 @@ def _gpu_bounds(
     efficiency = dram.read_efficiency + min(1.0, 2 * written) * (dram.mixed_efficiency - dram.read_efficiency)
     return {
         "l2": reads / l2.bytes_per_clk + writes / l2.write_bytes_per_clk,
-        "atomics": grid_ctas * traffic.atomic_sectors / l2.atomics_per_clk,
+        "atomics": atomics,
         "dram": dram_bytes / (target.dram_bytes_per_clk * efficiency),
         "launch": max(
             grid_ctas / target.launch.ctas_per_clk, spread.busiest_sm_ctas / target.launch.ctas_per_clk_per_sm

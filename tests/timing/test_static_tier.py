@@ -9,7 +9,7 @@ from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import CONTROL, Instruction, Operand, OperandKind, Program
 from interpreter.trace import COUNTS, EVENT, Trace
 from timing.occupancy import CannotLaunch
-from timing.static_tier import Scout, static_bounds, static_estimate, unique_sectors
+from timing.static_tier import AtomicUse, Scout, atomic_use, static_bounds, static_estimate, unique_sectors
 from timing.target import ROW_TIMING, load_target
 
 H200 = load_target("h200")
@@ -168,6 +168,9 @@ def test_bank_conflicts_and_scattered_lines_fill_the_load_store_unit() -> None:
     scout = counted([4, 4], l1_wavefronts_shared=[4 * 32, 0], l1_tag_requests_global=[0, 4 * 8])
     found = static_bounds(program, H200, 132, 128, scout=scout, rows=rows)
     assert found.bounds["lsu"] == 4 * 32 * H200.shared.pass_cycles + 4 * 8 / H200.l1.tag_lines_per_clk
+    scout = counted([4, 4], l2_theoretical_sectors_global=[0, 4 * 32], l1_tag_requests_global=[0, 4 * 8])
+    found = static_bounds(program, H200, 132, 128, scout=scout, rows=rows)
+    assert found.bounds["lsu"] == 4 * 32 * 32 / H200.l1.bytes_per_clk  # the data take longer than the tags
 
 
 def test_what_l1_keeps_is_not_asked_of_l2() -> None:
@@ -223,15 +226,44 @@ def test_what_cannot_launch_is_refused() -> None:
         static_bounds(program, load_target("l40s"), 1, 128, 147456, rows=rows)
 
 
-def test_spills_that_fit_l1_stay_there() -> None:
+def test_spilled_stores_go_to_l2_and_loads_stay_where_they_fit() -> None:
     spill = {"pipe": Pipe.LSU, "memory": MemoryKind.STORE_LOCAL, "width": 16}
     fill = {"pipe": Pipe.LSU, "memory": MemoryKind.LOAD_LOCAL, "width": 16}
     program, rows = kernel(spill, fill, registers=128)
+    stores = 132 * 4 * 512
+    program.stack = 64
     small = static_bounds(program, H200, 132, 128, rows=rows)
     assert small.occupancy.ctas_per_sm == 4
-    program.stack = 64
-    assert static_bounds(program, H200, 132, 128, rows=rows).l2_bytes == small.l2_bytes == 0
+    assert small.l2_bytes == stores
     program.stack = 1024  # 4 CTAs of 128 threads: 512 KiB, of which L1 keeps its size
     found = static_bounds(program, H200, 132, 128, rows=rows)
     missed = 1 - found.occupancy.l1_bytes / 2**19
-    assert found.l2_bytes == pytest.approx(132 * 4 * 2 * 512 * missed)
+    assert found.l2_bytes == pytest.approx(stores * (1 + missed))
+
+
+def reduction(ctas: int, lines: list[int], same_word: int) -> tuple[np.ndarray, Trace]:
+    """A trace of one RED a CTA, each to one sector of its line."""
+    _, rows = kernel({"pipe": Pipe.LSU, "memory": MemoryKind.REDUCE_GLOBAL, "width": 4})
+    events = np.zeros(ctas, EVENT)
+    events["lines"], events["wavefronts"] = 1, same_word
+    places = np.array([line << 4 | 1 for line in lines], np.uint64)
+    return rows, Trace(list(range(ctas)), 1, events, np.arange(ctas + 1), places, np.arange(ctas + 1))
+
+
+def test_where_atomics_go() -> None:
+    rows, together = reduction(4, [7, 7, 7, 7], 32)
+    assert atomic_use(together, rows) == AtomicUse(sectors=1, same_word_lanes=32, lines=1, shared=True)
+    rows, apart = reduction(4, [7, 8, 9, 10], 1)
+    assert atomic_use(apart, rows) == AtomicUse(sectors=1, same_word_lanes=1, lines=1, shared=False)
+    _, none = kernel(load())
+    assert atomic_use(together, none) is None
+
+
+def test_a_line_that_all_ctas_update_is_a_bottleneck() -> None:
+    program, rows = kernel({"pipe": Pipe.LSU, "memory": MemoryKind.REDUCE_GLOBAL, "width": 4})
+    counts = counted([1], l2_theoretical_sectors_global=[1], predicated_on_thread_instructions_executed=[32]).counts
+    grid = 1000
+    hot = static_bounds(program, H200, grid, 32, rows=rows, scout=Scout(counts, 1, None, AtomicUse(1, 32, 1, True)))
+    assert hot.bounds["atomics"] == pytest.approx(grid * 32 / H200.l2.same_address_atomics_per_clk)
+    cold = static_bounds(program, H200, grid, 32, rows=rows, scout=Scout(counts, 1, None, AtomicUse(1, 1, 1, False)))
+    assert cold.bounds["atomics"] == pytest.approx(grid / H200.l2.atomics_per_clk)

@@ -40,12 +40,14 @@ _MIO_PIPES = (Pipe.LSU, Pipe.XU, Pipe.SPECIAL, Pipe.ASYNC)
 
 @dataclass(frozen=True, slots=True)
 class AtomicUse:
-    """Global atomics of a mean CTA: `sectors` requested, `same_word_lanes` (summed over instructions, the most lanes
-    on one address); `lines` different 128-byte lines that all scouted CTAs use, `shared` when they are the same ones.
+    """Global atomics of a mean CTA: `sectors` requested; the most lanes on one address, summed over instructions, for
+    integers (`same_word_lanes`) and floating-point additions; `lines` different 128-byte lines that all scouted CTAs
+    use, `shared` when they are the same ones.
     """
 
     sectors: float
     same_word_lanes: float
+    same_word_float_lanes: float
     lines: float
     shared: bool
 
@@ -117,12 +119,15 @@ def unique_sectors(trace: Trace, rows: np.ndarray) -> float:
 def atomic_use(trace: Trace, rows: np.ndarray) -> AtomicUse | None:
     """Where the traced CTAs' global atomics go, None when there are none. One CTA alone is taken to share its lines."""
     wanted = np.isin(rows["memory"], _GLOBAL_ATOMICS)
-    sectors, same, each = 0, 0, 0
+    sectors, each = 0, 0
+    same = [0, 0]  # integers, floating point
     union: set[int] = set()
     for cta in range(len(trace.ctas)):
         events, touched = _lines_of(trace, cta, wanted)
         sectors += int(np.bitwise_count(touched & _SECTOR_MASK).sum())
-        same += int(events["wavefronts"].sum())
+        floating = rows["floating"][events["row"]] > 0
+        same[0] += int(events["wavefronts"][~floating].sum())
+        same[1] += int(events["wavefronts"][floating].sum())
         lines = np.unique(touched >> _LINE_SHIFT)
         each += len(lines)
         union.update(lines.tolist())
@@ -130,7 +135,7 @@ def atomic_use(trace: Trace, rows: np.ndarray) -> AtomicUse | None:
     if not sectors:
         return None
     shared = n == 1 or len(union) < 0.75 * each
-    return AtomicUse(sectors / n, same / n, len(union) if shared else each / n, shared)
+    return AtomicUse(sectors / n, same[0] / n, same[1] / n, len(union) if shared else each / n, shared)
 
 
 def _lines_of(trace: Trace, cta: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -392,7 +397,8 @@ def _gpu_bounds(
         lines = use.lines if use.shared else use.lines * grid_ctas
         requests = max(
             use.sectors * target.l2.atomic_line_sector_cycles,
-            use.same_word_lanes / target.l2.same_address_atomics_per_clk,
+            use.same_word_lanes / target.l2.same_address_atomics_per_clk
+            + use.same_word_float_lanes / target.l2.same_address_float_atomics_per_clk,
         )
         atomics = max(atomics, grid_ctas * requests / lines)
     l2 = target.l2
@@ -402,7 +408,8 @@ def _gpu_bounds(
     # a copy is half writes: interpolate between pure reads and that
     efficiency = dram.read_efficiency + min(1.0, 2 * written) * (dram.mixed_efficiency - dram.read_efficiency)
     return {
-        "l2": reads / l2.bytes_per_clk + writes / l2.write_bytes_per_clk,
+        # reads and writes share the slices; writes alone are slower (copies in L2 move as much as reads do)
+        "l2": max((reads + writes) / l2.bytes_per_clk, writes / l2.write_bytes_per_clk),
         "atomics": atomics,
         "dram": dram_bytes / (target.dram_bytes_per_clk * efficiency),
         "launch": max(

@@ -30,7 +30,7 @@ import numpy as np
 import yaml
 
 from interpreter.isa import registry
-from interpreter.isa.pipes import Timing
+from interpreter.isa.pipes import MemoryKind, Timing
 from interpreter.program import Program
 from timing.target_model import SECTIONS as _SECTIONS
 from timing.target_model import ClassTiming, PipeTiming, Source, Target, TargetError, build, close_names
@@ -198,6 +198,7 @@ ROW_TIMING = np.dtype(
         ("shared_per_sm", "u1"),  # the interval is that of the SM's one unit, not of a sub-core's
         ("source", "u1"),  # index into SOURCES: the weaker of where latency and interval come from
         ("width", "u1"),  # bytes a lane, memory instructions
+        ("floating", "u1"),  # an atomic that adds floating-point numbers
         ("interval", "<f4"),  # cycles the pipe is taken
         ("latency", "<f4"),  # cycles from issue to dependent issue; memory: on an L1 hit
         ("release", "<f4"),  # cycles until a variable-latency instruction has read its sources; 0: not given
@@ -214,6 +215,7 @@ def row_timing(program: Program, target: Target) -> np.ndarray:
     check_architecture(program, target)
     rows = np.zeros(len(program.instructions), ROW_TIMING)
     known: dict[Timing, tuple[float, ...]] = {}
+    floating = rows["floating"]
     for i, instruction in enumerate(program.instructions):
         timing = registry.timing_of(instruction, target.sm)
         facts = known.get(timing)
@@ -223,7 +225,13 @@ def row_timing(program: Program, target: Target) -> np.ndarray:
             except TargetError as error:
                 raise TargetError(f"{error}; needed by {instruction.text!r} at {instruction.address:#06x}") from None
         rows[i] = facts
+        if timing.memory in _GLOBAL_ATOMICS and not _FLOATS.isdisjoint(instruction.modifiers):
+            floating[i] = 1
     return rows
+
+
+_GLOBAL_ATOMICS = (MemoryKind.ATOMIC_GLOBAL, MemoryKind.REDUCE_GLOBAL)
+_FLOATS = frozenset({"F16", "F16x2", "BF16", "BF16x2", "F32", "F64", "F16_V2", "BF16_V2"})
 
 
 def _facts(timing: Timing, target: Target) -> tuple[float, ...]:
@@ -242,7 +250,7 @@ def _facts(timing: Timing, target: Target) -> tuple[float, ...]:
     source = max(SOURCES.index(target.source(path).kind) for path in paths)
     width = timing.width
     return (
-        timing.pipe, timing.memory, timing.variable, per_sm, source, width,
+        timing.pipe, timing.memory, timing.variable, per_sm, source, width, 0,
         interval, entry.latency_of(width), entry.release_of(width),
     )  # fmt: skip
 

@@ -147,7 +147,7 @@ def test_memory_bounds_without_a_scout_take_accesses_as_coalesced() -> None:
     grid, moved = 10_000, 10_000 * 8 * 512
     found = static_bounds(program, H200, grid, 256, footprint_bytes=2.0 * moved, l2="cold", rows=rows)
     assert found.l2_bytes == 2 * moved
-    assert found.bounds["l2"] == pytest.approx(moved / H200.l2.bytes_per_clk + moved / H200.l2.write_bytes_per_clk)
+    assert found.bounds["l2"] == pytest.approx(2 * moved / H200.l2.bytes_per_clk)
     assert found.bounds["dram"] == pytest.approx(2 * moved / (H200.dram_bytes_per_clk * H200.dram.mixed_efficiency))
     assert found.bounds["launch"] == pytest.approx(grid / H200.launch.ctas_per_clk)
 
@@ -252,9 +252,11 @@ def reduction(ctas: int, lines: list[int], same_word: int) -> tuple[np.ndarray, 
 
 def test_where_atomics_go() -> None:
     rows, together = reduction(4, [7, 7, 7, 7], 32)
-    assert atomic_use(together, rows) == AtomicUse(sectors=1, same_word_lanes=32, lines=1, shared=True)
+    assert atomic_use(together, rows) == AtomicUse(1, same_word_lanes=32, same_word_float_lanes=0, lines=1, shared=True)
     rows, apart = reduction(4, [7, 8, 9, 10], 1)
-    assert atomic_use(apart, rows) == AtomicUse(sectors=1, same_word_lanes=1, lines=1, shared=False)
+    assert atomic_use(apart, rows) == AtomicUse(1, same_word_lanes=1, same_word_float_lanes=0, lines=1, shared=False)
+    rows["floating"] = 1
+    assert atomic_use(apart, rows) == AtomicUse(1, same_word_lanes=0, same_word_float_lanes=1, lines=1, shared=False)
     _, none = kernel(load())
     assert atomic_use(together, none) is None
 
@@ -263,7 +265,10 @@ def test_a_line_that_all_ctas_update_is_a_bottleneck() -> None:
     program, rows = kernel({"pipe": Pipe.LSU, "memory": MemoryKind.REDUCE_GLOBAL, "width": 4})
     counts = counted([1], l2_theoretical_sectors_global=[1], predicated_on_thread_instructions_executed=[32]).counts
     grid = 1000
-    hot = static_bounds(program, H200, grid, 32, rows=rows, scout=Scout(counts, 1, None, AtomicUse(1, 32, 1, True)))
+    hot = static_bounds(program, H200, grid, 32, rows=rows, scout=Scout(counts, 1, None, AtomicUse(1, 32, 0, 1, True)))
     assert hot.bounds["atomics"] == pytest.approx(grid * 32 / H200.l2.same_address_atomics_per_clk)
-    cold = static_bounds(program, H200, grid, 32, rows=rows, scout=Scout(counts, 1, None, AtomicUse(1, 1, 1, False)))
+    adding = Scout(counts, 1, None, AtomicUse(1, 0, 32, 1, True))
+    floats = static_bounds(program, H200, grid, 32, rows=rows, scout=adding)
+    assert floats.bounds["atomics"] == pytest.approx(grid * 32 / H200.l2.same_address_float_atomics_per_clk)
+    cold = static_bounds(program, H200, grid, 32, rows=rows, scout=Scout(counts, 1, None, AtomicUse(1, 1, 0, 1, False)))
     assert cold.bounds["atomics"] == pytest.approx(grid / H200.l2.atomics_per_clk)

@@ -390,9 +390,7 @@ def _family_of(database: Any, family: str | None) -> str | None:
 def _only(database: Any, what: str, option: str) -> str:
     families = list(database.folder.manifest.families)
     if len(families) != 1:
-        raise FarmError(
-            f"run {database.folder.path.name}: name one {what} with {option} ({', '.join(families)})"
-        )
+        raise FarmError(f"run {database.folder.path.name}: name one {what} with {option} ({', '.join(families)})")
     return families[0]
 
 

@@ -240,6 +240,8 @@ def _work(pipe: Connection, evaluator: str) -> None:
         try:
             for event in evaluate(items):
                 pipe.send(event)
+                if event[2] is not None and event[2].failure == TIMEOUT:
+                    return  # what was cut short may have left anything behind; the pool starts a new worker
         except BrokenPipeError:
             return
         except FarmError as error:

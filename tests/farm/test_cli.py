@@ -10,7 +10,9 @@ from pathlib import Path
 import farm_fakes
 import pytest
 
-MEASURED = "BLOCK,MISHAP,time_us,spread\n64,0,11.0,0.01\n64,2,11.5,0.01\n128,0,12.5,0.01\n256,0,13.0,0.2\n512,0,20.0,0.01\n"
+MEASURED = (
+    "BLOCK,MISHAP,time_us,spread\n64,0,11.0,0.01\n64,2,11.5,0.01\n128,0,12.5,0.01\n256,0,13.0,0.2\n512,0,20.0,0.01\n"
+)
 
 
 @pytest.fixture
@@ -151,7 +153,9 @@ def test_unknown_option_is_a_usage_error(command) -> None:
 def test_targets_schema_version_doctor(fake: Path, command) -> None:
     code, out, _ = command("targets", "--json")
     assert code == 0
-    assert {"h100", "h200", "b200", "l40s", "rtx4090", "rtx5090", "orin", "thor"} <= {t["target"] for t in json.loads(out)}
+    assert {"h100", "h200", "b200", "l40s", "rtx4090", "rtx5090", "orin", "thor"} <= {
+        t["target"] for t in json.loads(out)
+    }
     code, out, _ = command("schema")
     schema = json.loads(out)
     assert code == 0 and set(schema["required"]) == {"name", "kernel", "launch"}

@@ -111,7 +111,10 @@ def test_a_constant_model_orders_nothing(tmp_path: Path) -> None:
     rows = {row["model"]: row for row in base.rows("SELECT * FROM correlation")}
     for model in ("occupancy", "static bound"):
         assert rows[model]["spearman"] == 0.0 and rows[model]["kendall"] == 0.0
-    assert rows["warp instructions"]["spearman"] == pytest.approx(1.0) and rows["warp instructions"]["median_error"] is None
+    assert (
+        rows["warp instructions"]["spearman"] == pytest.approx(1.0)
+        and rows["warp instructions"]["median_error"] is None
+    )
 
 
 def test_equal_measured_times_cannot_be_ordered(tmp_path: Path) -> None:

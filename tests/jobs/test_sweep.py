@@ -76,7 +76,9 @@ def test_the_digest_follows_what_decides_the_code(tmp_path: Path) -> None:
 
 def test_cubin_kernels(tmp_path: Path) -> None:
     (tmp_path / "k.cubin").write_bytes(b"\x7fELF")
-    text = BASE.replace("{language: cuda, source: kernel.cu, entry: small, flags: [--use_fast_math]}", "{cubin: k.cubin}")
+    text = BASE.replace(
+        "{language: cuda, source: kernel.cu, entry: small, flags: [--use_fast_math]}", "{cubin: k.cubin}"
+    )
     kernel = load_sweep(write(tmp_path, text)).kernel
     assert (kernel.language, kernel.cubin, kernel.entry) == ("cubin", "k.cubin", None)
 

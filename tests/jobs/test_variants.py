@@ -51,7 +51,9 @@ def test_arguments(tmp_path: Path) -> None:
 
 
 def test_derived_names_may_replace_earlier_ones(tmp_path: Path) -> None:
-    text = BASE.replace("  BLOCKS: ceildiv(N, BLOCK)", "  BLOCKS: ceildiv(N, BLOCK)\n  BLOCKS: 1").replace("\n  BLOCKS: 1", "")
+    text = BASE.replace("  BLOCKS: ceildiv(N, BLOCK)", "  BLOCKS: ceildiv(N, BLOCK)\n  BLOCKS: 1").replace(
+        "\n  BLOCKS: 1", ""
+    )
     text = text.replace("derive:\n", "derive:\n  N: N * 2\n")
     variant = expand(load_sweep(write(tmp_path, text)))[0]
     assert variant.names["N"] == 2048 and variant.names["BLOCKS"] == 32 and variant.parameters == {"BLOCK": 64}
@@ -63,12 +65,16 @@ def test_large_blocks_are_left_out_and_numbers_stay_dense(tmp_path: Path) -> Non
 
 
 def test_an_empty_space_says_what_removed_how_many(tmp_path: Path) -> None:
-    text = BASE.replace("BLOCK: [64, 128]", "BLOCK: [64, 2048, 128]").replace("- BLOCK > 0", "- BLOCK != 64\n  - BLOCK > 999")
+    text = BASE.replace("BLOCK: [64, 128]", "BLOCK: [64, 2048, 128]").replace(
+        "- BLOCK > 0", "- BLOCK != 64\n  - BLOCK > 999"
+    )
     with pytest.raises(SweepError) as error:
         expand(load_sweep(write(tmp_path, text)))
     message = str(error.value)
     assert "no variant is left of 3 point(s)" in message
-    assert "1 by 'BLOCK != 64'" in message and "1 by 'BLOCK > 999'" in message and "1 by 'block of at most 1024" in message
+    assert (
+        "1 by 'BLOCK != 64'" in message and "1 by 'BLOCK > 999'" in message and "1 by 'block of at most 1024" in message
+    )
 
 
 @pytest.mark.parametrize(

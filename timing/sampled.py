@@ -205,8 +205,8 @@ def _simulate(
     l2: str,
     n_rows: int,
 ) -> _Run:
-    p = parameters(target, occ, geometry)
-    footprint = sum(r.read_unique + r.write_unique for r in regions)
+    footprint = sum(max(r.read_unique, r.write_unique) for r in regions)
+    p = parameters(target, occ, geometry, footprint)
     hit = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
     lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
     shares = np.zeros((len(regions), 3))

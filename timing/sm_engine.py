@@ -477,6 +477,8 @@ def run_sm(
             # ---- what comes next for this warp ----
             action = int(r["action"])
             base = now + max(int(r["stall"]), 1)
+            if r["yields"] != 0 and base == now + 1:
+                base = now + 2  # a yielding warp is never back the next cycle, alone or not (measured on an H200)
             event[slot] += 1
             finished = event[slot] >= event_end[slot]
             if action == ACTION_EXIT and finished:

@@ -27,9 +27,17 @@ from timing.target import Target, row_timing
 from timing.target_parameters import l2_hit_share
 
 SECTOR_BYTES = 32
-# How far two limits of similar size add up instead of hiding behind each other: the estimate is the p-norm of the
-# largest throughput bound and the latency bound. p = 1 adds them, a large p takes the larger.
-OVERLAP_NORM = 4.0
+# Resources that work at the same time, each with its bounds; a kernel takes longer than the slowest of them alone, since
+# they never overlap fully: the estimate is the p-norm of the groups' largest bounds. p = 1 would add them up, a large p
+# take the largest. 2.5 centres 72 launches of 16 kernel families profiled on an H200 (median error 11 %).
+GROUPS = (
+    ("issue", "alu", "fma", "fp16", "fp64", "xu", "uniform", "tensor"),
+    ("lsu",),
+    ("l1", "l2", "dram", "atomics"),
+    ("launch",),
+    ("latency",),
+)
+OVERLAP_NORM = 2.5
 
 _GLOBAL_LOADS = (MemoryKind.LOAD_GLOBAL, MemoryKind.COPY_ASYNC)
 _GLOBAL_ATOMICS = (MemoryKind.ATOMIC_GLOBAL, MemoryKind.REDUCE_GLOBAL)
@@ -253,9 +261,10 @@ def static_bounds(
     start = target.launch.cta_start_cycles + target.launch.cta_end_cycles
     bounds["latency"] = rounds * (warp_cycles + start)
     bound = max(bounds, key=lambda name: bounds[name])
-    throughput = max(value for name, value in bounds.items() if name != "latency")
-    together = (throughput**OVERLAP_NORM + bounds["latency"] ** OVERLAP_NORM) ** (1 / OVERLAP_NORM)
-    cycles = together + target.launch.kernel_overhead_us * target.clock_mhz
+    largest = np.array([max(bounds[name] for name in group) for group in GROUPS])
+    peak = float(largest.max())
+    cycles = peak * float(((largest / peak) ** OVERLAP_NORM).sum()) ** (1 / OVERLAP_NORM)
+    cycles += target.launch.kernel_overhead_us * target.clock_mhz
 
     share = target.dram_bytes_per_clk * target.dram.read_efficiency if dram_bytes else target.l2.bytes_per_clk
     warp_bytes = traffic.l2_load_bytes / resident.warps_per_cta

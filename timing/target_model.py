@@ -193,6 +193,8 @@ class L2:
     slices: int
     hit_cycles: float  # near slice
     hit_far_cycles: float  # slice of the other partition; equal where there is one partition
+    hit_large_cycles: float  # mean once `large_bytes` are in use: lines kept in the far partition only
+    large_bytes: float
     partitions: int
     bytes_per_clk: float  # of all slices together, sustained, reads
     write_bytes_per_clk: float

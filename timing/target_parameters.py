@@ -16,8 +16,11 @@ L1_WAYS = 4
 MIO_LATENCY = 8.0
 
 
-def parameters(target: Target, occ: Occupancy, geometry: Geometry) -> np.ndarray:
-    """Parameters of one SM that has its fair share of L2, DRAM and the work distributor."""
+def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: float) -> np.ndarray:
+    """Parameters of one SM that has its fair share of L2, DRAM and the work distributor.
+
+    `footprint` is the bytes that the whole launch touches.
+    """
     p = sp.blank()
     active = max(geometry.active_sms, 1)
     l1_bytes = target.l1.unified_kb * 1024 - occ.carveout_bytes
@@ -25,8 +28,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry) -> np.ndarray
     p[sp.L1_WAYS] = L1_WAYS
     hit = target.class_timing("ldg").latency
     p[sp.L1_HIT_LATENCY] = hit - MIO_LATENCY
-    # near and far slices alternate line by line: the mean
-    l2_hit = (target.l2.hit_cycles + target.l2.hit_far_cycles) / 2.0
+    l2_hit = l2_latency(target, footprint)
     p[sp.L2_LATENCY] = l2_hit - MIO_LATENCY
     p[sp.DRAM_LATENCY] = target.dram.latency_cycles - MIO_LATENCY
     shares = _shares(target, active)
@@ -102,6 +104,14 @@ def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
         SECTOR / min(dram * target.dram.read_efficiency, read_port),
         SECTOR / min(dram * target.dram.mixed_efficiency, write_port),
     )
+
+
+def l2_latency(target: Target, footprint: float) -> float:
+    """Mean latency of an L2 hit, cycles: near and far slices alternate; a large footprint leaves no near copies."""
+    mean = (target.l2.hit_cycles + target.l2.hit_far_cycles) / 2.0
+    start = target.l2.large_bytes / 4.0
+    grown = float(np.clip((footprint - start) / max(target.l2.large_bytes - start, 1.0), 0.0, 1.0))
+    return mean + grown * max(target.l2.hit_large_cycles - mean, 0.0)
 
 
 def l2_hit_share(target: Target, footprint: float) -> float:

@@ -27,7 +27,7 @@ from timing.target import Target, row_timing
 from timing.target_parameters import l2_hit_share
 
 SECTOR_BYTES = 32
-# Resources that work at the same time, each with its bounds; a kernel takes longer than the slowest of them alone, since
+# Resources that work at the same time, each with its bounds. A kernel takes longer than the slowest of them alone, as
 # they never overlap fully: the estimate is the p-norm of the groups' largest bounds. p = 1 would add them up, a large p
 # take the largest. 2.5 centres 72 launches of 16 kernel families profiled on an H200 (median error 11 %).
 GROUPS = (

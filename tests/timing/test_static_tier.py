@@ -9,7 +9,7 @@ from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import CONTROL, Instruction, Operand, OperandKind, Program
 from interpreter.trace import COUNTS, EVENT, Trace
 from timing.occupancy import CannotLaunch
-from timing.static_tier import AtomicUse, Scout, atomic_use, static_bounds, static_estimate, unique_sectors
+from timing.static_tier import GROUPS, AtomicUse, Scout, atomic_use, static_bounds, static_estimate, unique_sectors
 from timing.target import ROW_TIMING, load_target
 
 H200 = load_target("h200")
@@ -191,12 +191,19 @@ def test_unique_sectors_counts_each_sector_once_a_cta() -> None:
     assert unique_sectors(trace, rows) == ((3 + 4) + 1) / 2  # the store's line is left out
 
 
+def test_every_bound_belongs_to_one_group() -> None:
+    program, rows = kernel({"pipe": Pipe.NONE})
+    names = [name for group in GROUPS for name in group]
+    assert len(names) == len(set(names))
+    assert set(static_bounds(program, H200, 1, 32, rows=rows).bounds) == set(names)
+
+
 def test_time_is_overhead_plus_more_than_the_largest_bound() -> None:
     program, rows = kernel(*[{"pipe": Pipe.ALU, "interval": 2, "stall": 4}] * 200)
     found = static_bounds(program, H200, 132 * 16, 128, rows=rows)
     largest = max(found.bounds.values())
     overhead = H200.launch.kernel_overhead_us * H200.clock_mhz
-    assert largest < found.cycles - overhead <= 2 * largest
+    assert largest < found.cycles - overhead <= 5 * largest
     assert found.time_us == pytest.approx(found.cycles / H200.clock_mhz)
     assert found.microseconds()[found.bound] == pytest.approx(largest / H200.clock_mhz)
 

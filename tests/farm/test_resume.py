@@ -82,9 +82,9 @@ def test_a_run_of_another_sweep_or_model_is_refused(toy: Path, fake: Path, tmp_p
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "run").writing(), pytest.raises(RunError, match=f"process {os.getpid()}"):
-        with RunFolder(tmp_path / "run").writing():
-            pass
+    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with first.writing(), pytest.raises(RunError, match=f"process {os.getpid()}"), second.writing():
+        pass
 
 
 def _start(toy: Path, tmp_path: Path, log: Path) -> subprocess.Popen[str]:

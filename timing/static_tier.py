@@ -252,6 +252,9 @@ def static_bounds(
     moved = grid_ctas * traffic.l2_bytes
     miss_share = min(1.0, dram_bytes / moved) if moved else 0.0
     global_latency = _global_latency(target, miss_share)
+    if traffic.l1_miss_share < 1.0:
+        hit = target.class_timing("ldg").latency
+        global_latency = hit + traffic.l1_miss_share * (global_latency - hit)
     issued = executed / resident.warps_per_cta  # of an average warp
     warp_cycles = serial_cycles(program, target, rows, issued, global_latency)
 
@@ -299,6 +302,7 @@ class _Traffic:
     l2_store_bytes: float
     atomic_sectors: float
     atomic_lanes: float
+    l1_miss_share: float  # of loaded global sectors, those that L1 does not have from the same CTA
 
     @property
     def l2_bytes(self) -> float:
@@ -341,9 +345,9 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_
     local = local_loads | local_stores
     local_bytes = executed * width * SECTOR_BYTES  # 32 lanes
     shuffles = memory == MemoryKind.SHUFFLE
-    load_bytes = float(sectors[loads].sum()) * SECTOR_BYTES
+    loaded = needed = float(sectors[loads].sum())
     if scout is not None and scout.unique_sectors is not None:
-        load_bytes = min(load_bytes, scout.unique_sectors * SECTOR_BYTES)
+        needed = min(loaded, scout.unique_sectors)
     return _Traffic(
         dispatched=float(executed[np.isin(rows["pipe"], _MIO_PIPES)].sum()),
         stage_wavefronts=float(
@@ -351,10 +355,11 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_
         ),
         tag_lines=float(lines[anywhere].sum()),
         global_sectors=float(sectors[anywhere].sum()),
-        l2_load_bytes=load_bytes + float(local_bytes[local_loads].sum()) * local_misses,
+        l2_load_bytes=needed * SECTOR_BYTES + float(local_bytes[local_loads].sum()) * local_misses,
         l2_store_bytes=float(sectors[stores].sum()) * SECTOR_BYTES + float(local_bytes[local_stores].sum()),
         atomic_sectors=float(sectors[atomics].sum()),
         atomic_lanes=float(lanes[atomics].sum()),
+        l1_miss_share=needed / loaded if loaded else 1.0,
     )
 
 

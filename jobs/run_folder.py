@@ -120,7 +120,10 @@ class RunFolder:
     def read(self, table: str, columns: list[str] | None = None) -> pa.Table:
         """All rows of `table`, empty when it has none."""
         try:
-            found = [read_table(path, columns) for path in self.files(table)]
+            try:
+                found = [read_table(path, columns) for path in self.files(table)]
+            except FileNotFoundError:  # a writer has merged parts since the manifest was read
+                found = [read_table(path, columns) for path in self.load().files(table)]
         except (OSError, ValueError) as error:
             raise RunError(f"run {self.manifest.run}: {error}") from None
         if found:

@@ -90,6 +90,20 @@ def test_status(run: str, command) -> None:
     assert code == 0 and run in out
 
 
+def test_a_run_of_two_sweeps(toy: Path, fake: Path, command, tmp_path: Path) -> None:
+    other = farm_fakes.write_sweep(tmp_path / "other", farm_fakes.SWEEP.replace("name: toy", "name: other"))
+    code, out, err = command("submit", toy, other, "-t", "h200", "--run", "both")
+    assert code == 0, err
+    code, out, _ = command("rank", "both", "--csv", "--family", "other")
+    assert {row["family"] for row in csv.DictReader(io.StringIO(out))} == {"other"}
+    code, _, err = command("show", "both:0")
+    assert code == 2 and "--family (toy, other)" in err
+    code, out, _ = command("show", "both:0", "--family", "other")
+    assert code == 0 and "other" in out
+    code, _, err = command("submit", toy, toy, "--run", "twice")
+    assert code == 2 and "also the name of" in err
+
+
 def test_every_variant_failed_is_exit_code_1(toy: Path, fake: Path, command) -> None:
     toy.write_text(farm_fakes.SWEEP.replace("MISHAP: [0, 1, 2]", "MISHAP: [1]"))
     code, out, err = command("submit", toy)

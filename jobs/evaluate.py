@@ -6,22 +6,23 @@ For each item the SASS is executed once; every target of its architecture is est
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from interpreter.launch import Launch, pack_arguments
+from interpreter.machine import Machine
+from interpreter.memory import Memory
 
 from interpreter.compile import compile_cubin
 from interpreter.decode import load_program, load_programs
 from interpreter.errors import CompileError, CubinError, FarmError, ToolchainError
 from interpreter.isa import registry
-from interpreter.launch import Launch, pack_arguments
-from interpreter.machine import Machine
-from interpreter.memory import Memory
 from interpreter.program import Program
 from interpreter.trace import Trace
 from jobs.arguments import argument_values
@@ -69,7 +70,7 @@ def evaluate_batch(items: list[WorkItem]) -> Iterator[Event]:
     prepared: dict[int, _Prepared] = {}
     for index, item in enumerate(items):
         yield "begin", index, None
-        outcome = _guarded(item, lambda item=item: _cubin(item))
+        outcome = _guarded(item, functools.partial(_cubin, item))
         if isinstance(outcome, VariantResult):
             yield "done", index, outcome
         else:
@@ -77,14 +78,12 @@ def evaluate_batch(items: list[WorkItem]) -> Iterator[Event]:
     programs = _disassembled(items, prepared)
     for index, ready in prepared.items():
         yield "begin", index, None
-        item = items[index]
-        outcome = _guarded(
-            item, lambda item=item, ready=ready, program=programs.get(index): _estimated(item, ready, program), ready
-        )
-        yield "done", index, outcome
+        item, program = items[index], programs.get(index)
+        step = functools.partial(_estimated, item, ready, program)
+        yield "done", index, _guarded(item, step, ready)
 
 
-def _guarded(item: WorkItem, step: Any, ready: _Prepared | None = None) -> Any:
+def _guarded(item: WorkItem, step: Callable[[], Any], ready: _Prepared | None = None) -> Any:
     """The step's value, or the failed result that its exception means."""
     started = time.perf_counter()
     try:

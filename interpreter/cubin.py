@@ -198,11 +198,13 @@ def _read_sections(image: bytes) -> tuple[int, int, int, list[_Section]]:
         if machine not in (EM_CUDA, "EM_CUDA"):
             raise CubinError(f"not a cubin: ELF machine is {machine}, expected {EM_CUDA} (EM_CUDA)")
         count = header["e_shnum"]
-        if count == 0 or header["e_shoff"] + count * header["e_shentsize"] > len(image):
-            raise CubinError(
-                f"truncated cubin: section table ends at byte {header['e_shoff'] + count * header['e_shentsize']}, "
-                f"the file has {len(image)}"
-            )
+        ends = {
+            "section table": header["e_shoff"] + count * header["e_shentsize"],
+            "program header table": header["e_phoff"] + header["e_phnum"] * header["e_phentsize"],
+        }
+        for table, end in ends.items():
+            if end > len(image):
+                raise CubinError(f"truncated cubin: {table} ends at byte {end}, the file has {len(image)}")
         headers = [elf._get_section_header(index) for index in range(count)]
     except CubinError:
         raise

@@ -293,24 +293,35 @@ _ADDRESS = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s")
 
 
 def _source_lines(image: bytes, kernel: Kernel, tool: Tool) -> dict[int, tuple[str, int]]:
-    """Row -> (file, line), from `nvdisasm -g`. Empty when the cubin has no line table."""
+    """Row -> (file, line), from `nvdisasm -gi`. Empty when the cubin has no line table.
+
+    nvdisasm prints a chain of places, innermost first, where functions were inlined. The one taken is the innermost in
+    the file the kernel is defined in: a helper beside the kernel is shown itself, a CUDA header's function where the
+    file calls it.
+    """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(image)
         file.flush()
         try:
-            done = subprocess.run([tool.path, "-g", "-c", file.name], capture_output=True, text=True, timeout=600)
+            done = subprocess.run([tool.path, "-gi", "-c", file.name], capture_output=True, text=True, timeout=600)
         except (OSError, subprocess.SubprocessError) as error:
             raise ToolchainError(f"{tool.path} failed: {error}") from error
     if done.returncode != 0:
-        raise ToolchainError(f"nvdisasm -g failed on kernel {kernel.name}: {done.stderr.strip()[:500]}")
+        raise ToolchainError(f"nvdisasm -gi failed on kernel {kernel.name}: {done.stderr.strip()[:500]}")
     rows: dict[int, tuple[str, int]] = {}
     inside = False
-    current: tuple[str, int] | None = None
+    chain: list[tuple[str, int]] = []
+    chain_open = False
     for text in done.stdout.splitlines():
         if found := _FUNCTION.match(text):
-            inside, current = found[1] == kernel.name, None
+            inside, chain = found[1] == kernel.name, []
         elif inside and (found := _FILE_LINE.match(text)):
-            current = found[1], int(found[2])
-        elif inside and current and (found := _ADDRESS.match(text)):
-            rows[int(found[1], 16) // INSTRUCTION_BYTES] = current
+            place = found[1], int(found[2])
+            chain = [*chain, place] if chain_open else [place]
+            chain_open = True
+        elif inside and chain and (found := _ADDRESS.match(text)):
+            chain_open = False
+            outermost = chain[-1][0]
+            row = int(found[1], 16) // INSTRUCTION_BYTES
+            rows[row] = next(place for place in chain if place[0] == outermost)
     return rows

@@ -1,6 +1,6 @@
 """Records on a real GPU the results that tests compare the interpreter with.
 
-    python -m tests.hardware_record --cases cases.json --cubins FOLDER --out FOLDER
+    PYTHONPATH=. python tests/hardware_record.py --cases cases.json --cubins FOLDER --out FOLDER
 
 `cases.json` lists launches of whole kernels (as outputs.json, without results); the folder holds one cubin a case
 (caseN.cubin) and arithmeticN.cubin, one for each PART of arithmetic.cu. Inputs come from tests/hardware_inputs.py.
@@ -14,9 +14,9 @@ import json
 import struct
 from pathlib import Path
 
+import hardware_inputs as inputs
 import numpy as np
 
-from tests import hardware_inputs as inputs
 from timing.calibrate.driver import Buffer, Gpu, Kernel
 from timing.calibrate.slots import text_section
 

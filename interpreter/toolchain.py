@@ -1,7 +1,8 @@
 """Finds NVIDIA's compiler and disassembler: nvcc, ptxas, nvdisasm, cuobjdump.
 
 Search order, per tool: the folder given explicitly or in FARM_CUDA; CUDA_HOME (or CUDA_PATH); the PyPI wheels
-(`nvidia-cuda-nvcc`, `nvidia-cuda-nvdisasm`: folder `nvidia/cu13/bin` of any entry of sys.path); PATH.
+(`nvidia-cuda-nvcc`, `nvidia-cuda-nvdisasm`: folder `nvidia/cu13/bin` of any entry of sys.path; after those the copies
+of ptxas, nvdisasm and cuobjdump that `triton` carries); PATH.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def _folders(root: Path | None) -> Iterator[tuple[str, Path]]:
             for pattern in ("cu[0-9]*", "cuda_nvcc", "cuda_nvdisasm", "cuda_cuobjdump"):
                 for package in sorted(nvidia.glob(pattern), reverse=True):
                     yield "wheel", package / "bin"
+    for entry in sys.path:
+        yield "wheel", Path(entry or ".") / "triton" / "backends" / "nvidia" / "bin"
 
 
 def _executable(folder: Path, name: str) -> Path | None:

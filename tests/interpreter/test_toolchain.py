@@ -53,6 +53,13 @@ def test_tools_may_come_from_different_places(bare: Path, monkeypatch: pytest.Mo
     assert tools.cuobjdump is None
 
 
+def test_triton_s_copies_come_after_the_wheels(bare: Path) -> None:
+    make_tool(bare / "site" / "triton" / "backends" / "nvidia" / "bin", "nvdisasm", "12.8.90")
+    assert find_tools().require("nvdisasm").version == "12.8.90"
+    make_tool(bare / "site" / "nvidia" / "cu13" / "bin", "nvdisasm", "13.5.37")
+    assert find_tools().require("nvdisasm").version == "13.5.37"
+
+
 @pytest.mark.parametrize("name", TOOL_NAMES)
 def test_a_missing_tool_says_how_to_get_it(bare: Path, name: str) -> None:
     with pytest.raises(ToolchainError, match=rf"{name} not found.*(pip install|CUDA_HOME)"):

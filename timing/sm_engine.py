@@ -64,7 +64,7 @@ _DISPATCH, _MATH, _MIO, _LG = (
     int(Stall.LG_THROTTLE),
 )
 _SHORT, _LONG = int(Stall.SHORT_SCOREBOARD), int(Stall.LONG_SCOREBOARD)
-_BARRIER, _MEMBAR, _SLEEP = int(Stall.BARRIER), int(Stall.MEMBAR), int(Stall.SLEEPING)
+_BARRIER, _MEMBAR, _SLEEP, _DRAIN = int(Stall.BARRIER), int(Stall.MEMBAR), int(Stall.SLEEPING), int(Stall.DRAIN)
 
 
 @njit(cache=True)
@@ -136,10 +136,12 @@ def run_sm(
     sb_count = np.zeros((n_slots, 6), np.int64)
     copy_group = np.zeros(n_slots)  # completion of the asynchronous copies since the last commit
     local_base = np.zeros(n_slots, np.int64)
+    store_done = np.zeros(n_slots)
 
     cta_slots = max(resident, 1)
     cta_live = np.zeros(cta_slots, np.int64)  # warps still running
     cta_index = np.full(cta_slots, -1, np.int64)
+    cta_drained = np.zeros(cta_slots)  # when L2 has accepted the stores of its exited warps
     cta_warps = np.full((cta_slots, MAX_SLOTS), -1, np.int64)
     arrived = np.zeros((cta_slots, 16), np.int64)
     barrier_need = np.zeros((cta_slots, 16), np.int64)
@@ -175,6 +177,7 @@ def run_sm(
                 n_empty -= 1
                 cta_index[c] = next_cta
                 cta_live[c] = warps_per_cta
+                cta_drained[c] = 0.0
                 for b in range(16):
                     arrived[c, b] = 0
                     barrier_need[c, b] = 0
@@ -207,6 +210,7 @@ def run_sm(
                         sb_time[slot, b] = 0.0
                         sb_count[slot, b] = 0
                     copy_group[slot] = 0.0
+                    store_done[slot] = 0.0
                     waiting_at[slot] = -1
                     # warps of a CTA become ready one after another
                     at = begin + int(w * p[sp.WARP_LAUNCH_INTERVAL])
@@ -414,11 +418,13 @@ def run_sm(
                                 )
                                 done = max(done, got)
                             elif kind == _STORE_GLOBAL:
-                                store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
+                                got = store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
+                                store_done[slot] = max(store_done[slot], got + p[sp.STORE_LATENCY])
                             elif kind == _STORE_LOCAL:
                                 # kept in L1 without a fetch, and written through like any store (measured on an H200)
                                 _local_store(line, mask, tt, p, tags, valid, ready_line, used)
-                                store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
+                                got = store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
+                                store_done[slot] = max(store_done[slot], got + p[sp.STORE_LATENCY])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
                                 hot = _is_hot(line, regions, shares)
@@ -482,7 +488,10 @@ def run_sm(
             event[slot] += 1
             finished = event[slot] >= event_end[slot]
             if action == ACTION_EXIT and finished:
-                # the CTA's slot is free when its last warp is gone and its stores are accepted
+                # a warp keeps its place until L2 has its stores (Nsight: drain, at the instruction after EXIT)
+                drained = max(store_done[slot], float(now))
+                stalls[min(row + 1, rows.shape[0] - 1), _DRAIN] += drained - now
+                cta_drained[c] = max(cta_drained[c], drained)
                 live[slot] = False
                 for m in range(n_members[s]):
                     if members[s, m] == slot:
@@ -491,7 +500,7 @@ def run_sm(
                         break
                 cta_live[c] -= 1
                 if cta_live[c] == 0:
-                    free_at = float(now) + p[sp.EXIT_LATENCY]
+                    free_at = cta_drained[c] + p[sp.EXIT_LATENCY]
                     k = cta_index[c]
                     cta_done[k] = free_at
                     issued_at[k] = issued

@@ -17,6 +17,7 @@ L2_WRITE_CYCLES_PER_SECTOR = next(_next)
 DRAM_CYCLES_PER_SECTOR = next(_next)  # this SM's share of DRAM bandwidth
 DRAM_WRITE_CYCLES_PER_SECTOR = next(_next)
 ATOMIC_LATENCY = next(_next)
+STORE_LATENCY = next(_next)  # a store taken by L2 to the SM knowing
 ATOMIC_LANE_CYCLES = next(_next)  # SM side: cycles a lane, a sector, a lane on the same word as another
 ATOMIC_SECTOR_CYCLES = next(_next)
 ATOMIC_SAME_CYCLES = next(_next)

@@ -38,6 +38,8 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
         p[sp.TAIL_AFTER] = geometry.full_rounds
         for index, value in zip(_TAIL_SHARES, _shares(target, geometry.tail_sms), strict=True):
             p[index] = value
+    # the acknowledgement comes back as a load's data would
+    p[sp.STORE_LATENCY] = l2_hit - MIO_LATENCY
     p[sp.ATOMIC_LATENCY] = l2_hit + target.l2.atomic_extra_cycles - MIO_LATENCY
     l2 = target.l2
     p[sp.ATOMIC_LANE_CYCLES] = l2.atomic_sm_lane_cycles

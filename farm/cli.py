@@ -141,7 +141,9 @@ def submit(
     console = _stderr()
     outcome = run_submission(sweeps, options, open_store(store), console)
     database = _open(outcome.run, store)
-    print_ranking(console, database, ranking_rows(database), limit=10)
+    ranking = ranking_rows(database)
+    tables = len({(row["family"], row["target"], row["group"]) for row in ranking})
+    print_ranking(console, database, ranking, limit=10 if tables <= 3 else 3)
     correlation = database.rows("SELECT * FROM correlation")
     print_correlation(console, correlation)
     for note in outcome.notes:

@@ -177,12 +177,14 @@ def excluded_rows(results: Iterable[VariantResult]) -> Rows:
 def model_digest() -> str:
     """SHA-256 (hex) of the simulator's own sources and data: estimates of different digests are different models'."""
     digest = hashlib.sha256()
+    files = [Path(__file__).parent / name for name in ("evaluate.py", "arguments.py")]
     for package in (interpreter, timing):
         assert package.__file__ is not None
         root = Path(package.__file__).parent
-        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".yaml", ".json")):
-            digest.update(str(path.relative_to(root)).encode())
-            digest.update(path.read_bytes())
+        files += sorted(path for path in root.rglob("*") if path.suffix in (".py", ".yaml"))
+    for path in files:
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -85,35 +85,59 @@ class Memory:
             self.results.add("latency", "l2_mean_by_sm", list(means), "cycles", pitch=pitch)
             self.results.add("latency", "l2_mean_by_line", list(found.mean(axis=0)), "cycles", pitch=pitch)
 
-    def _stream(self, kernel: Kernel, bytes_: int, repeats: int, ctas: int, active: int = 0) -> list[float]:
-        """GB/s (one direction) of a persistent grid of `ctas` CTAs an SM."""
-        ticket = self.gpu.buffer(256 * self.gpu.sms)
-
-        def work() -> None:
-            kernel.launch(
-                self.gpu.sms * ctas,
-                THREADS,
-                [
-                    self.out,
-                    self.big,
-                    self.target,
-                    np.uint64(bytes_),
-                    np.int32(repeats),
-                    np.int32(active),
-                    np.int32(self.gpu.sms),
-                    ticket,
-                ],
+    def _stream(self, kernel: Kernel, size: int, repeats: int, ctas: int) -> list[float]:
+        """GB/s (one direction) of a persistent grid of `ctas` CTAs an SM over `size` bytes, `repeats` times."""
+        times = self._median_time(
+            lambda: kernel.launch(
+                self.gpu.sms * ctas, THREADS, [self.out, self.big, self.target, np.uint64(size), np.int32(repeats)]
             )
+        )
+        return [size * repeats / us / 1e3 for us in times]
 
-        times = []
-        for index in range(6):
-            ticket.fill(0)
-            self.gpu.synchronize()
-            elapsed = self.gpu.time(work)
-            if index:
-                times.append(elapsed)
+    def active_sms(self) -> None:
+        """Bandwidth of the first SMs alone: the SM's own path, its TPC's, its GPC's, then L2 or DRAM."""
+        ticket, moved = self.gpu.buffer(256 * self.gpu.sms), self.gpu.buffer(4 * 32 * self.gpu.sms)
+        tile, ticks = THREADS * 64, 400_000
+        for kind in ("read", "write", "copy"):
+            kernel = self.gpu.kernel(self.stream, f"active_{kind}")
+            for count in (1, 2, 4, 8, 16, 18, 32, 48, 64, 66, 80, 96, 112, 132):
+                if count > self.gpu.sms:
+                    continue
+                for where, size in (("l2", 16 * MIB), ("dram", GIB)):
+                    for ctas in (2, 4, 8, 16):
+                        rates = []
+                        for _ in range(4):
+                            ticket.fill(0)
+                            moved.fill(0)
+                            self.gpu.synchronize()
+                            kernel.launch(
+                                self.gpu.sms * ctas,
+                                THREADS,
+                                [
+                                    self.out,
+                                    self.big,
+                                    self.target,
+                                    np.uint32(size // tile),
+                                    np.int32(count),
+                                    ticket,
+                                    moved,
+                                ]
+                                + [np.uint32(ticks)],
+                            )
+                            self.gpu.synchronize()
+                            rates.append(int(moved.read(np.uint32, self.gpu.sms * ctas).sum()) * tile / ticks)
+                        started = int(ticket.read(np.uint32, 64 * self.gpu.sms)[::64].sum())
+                        self.results.add(
+                            "active_sms",
+                            f"{kind}_{where}",
+                            rates[1:],
+                            "bytes/cycle",
+                            sms=count,
+                            grid=ctas,
+                            ctas=started,
+                        )
         ticket.free()
-        return [bytes_ * repeats / us / 1e3 for us in times]
+        moved.free()
 
     def bandwidth(self) -> None:
         shapes = {
@@ -142,17 +166,6 @@ class Memory:
             for mib in (2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 512, 1024, 2048):
                 rate = self._stream(kernel, mib * MIB, max(1, 512 // mib), 8)
                 self.results.add("footprint", f"{kind}_persistent", rate, "GB/s", mib=mib)
-            for active in (1, 2, 4, 8, 16, 18, 32, 48, 64, 66, 80, 96, 112, 132):
-                if active > self.gpu.sms:
-                    continue
-                l2_repeats = max(1, active // 4)
-                for where, size, repeats in (
-                    ("l2", 16 * MIB, l2_repeats),
-                    ("dram", (64 if active < 8 else 512) * MIB, 1),
-                ):
-                    for ctas in (4, 16):
-                        rate = self._stream(kernel, size, repeats, ctas, active)
-                        self.results.add("active_sms", f"{kind}_{where}", rate, "GB/s", sms=active, warps=4 * ctas)
 
     def capacity(self) -> None:
         """Time of repeated passes over one buffer, launch after launch in a graph, as the sweeps are measured."""

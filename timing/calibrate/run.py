@@ -42,6 +42,7 @@ STEPS = [
     "memory.chase",
     "memory.l2_map",
     "memory.bandwidth",
+    "memory.active_sms",
     "memory.capacity",
     "memory.loaded",
     "memory.atomics",

@@ -32,30 +32,16 @@ constexpr int THREADS = 128;  // of a streaming CTA
 
 // Tiles of THREADS * UNROLL accesses; the tile a CTA takes is rotated by each repeat, so that no SM reads again what
 // its own L1 still holds. Loads of one tile are all in flight before the first is used.
-// With active_sms > 0 only the CTAs on SMs 0..active_sms-1 work; `ticket`, zero before
-// the launch, numbers those of each SM.
 template <Kind KIND, int WIDTH, int UNROLL>
-__device__ __forceinline__ void stream(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats,
-                                       int active_sms, int sms, unsigned* ticket) {
+__device__ __forceinline__ void stream(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats) {
   using V = typename Vector<WIDTH>::type;
   constexpr unsigned tile_items = THREADS * UNROLL;
   const unsigned tiles = static_cast<unsigned>(bytes / (tile_items * static_cast<unsigned long long>(WIDTH)));
   const V* in = reinterpret_cast<const V*>(data);
   V* to = reinterpret_cast<V*>(target);
   unsigned sum = 0;
-  unsigned k = blockIdx.x, workers = gridDim.x;
-  if (active_sms > 0) {
-    unsigned sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    if (sm >= active_sms) return;
-    __shared__ unsigned number;
-    if (threadIdx.x == 0) number = atomicAdd(ticket + 64 * sm, 1u);
-    __syncthreads();
-    k = number * active_sms + sm;
-    workers = gridDim.x / sms * active_sms;
-  }
   const unsigned all = tiles * repeats;
-  while (k < all) {
+  for (unsigned k = blockIdx.x; k < all; k += gridDim.x) {
     const unsigned repeat = k / tiles;
     unsigned tile = k - repeat * tiles + repeat * 37;
     if (tile >= tiles) tile %= tiles;
@@ -76,22 +62,63 @@ __device__ __forceinline__ void stream(unsigned* out, char* data, char* target, 
         to[first + u * THREADS] = v[u];
       }
     }
-    k += workers;
   }
   if (sum == 0x12345678u) out[0] = sum;
 }
 
 #define STREAM(name, kind, width, unroll)                                                                              \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
-      name##_##width##_##unroll(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats,        \
-                                int active_sms, int sms, unsigned* ticket) {                                                    \
-    stream<kind, width, unroll>(out, data, target, bytes, repeats, active_sms, sms, ticket);                                \
+      name##_##width##_##unroll(unsigned* out, char* data, char* target, unsigned long long bytes, int repeats) {      \
+    stream<kind, width, unroll>(out, data, target, bytes, repeats);                                                    \
   }
 STREAM(read, READ, 4, 1) STREAM(read, READ, 4, 2) STREAM(read, READ, 4, 4) STREAM(read, READ, 4, 8)
 STREAM(read, READ, 8, 1) STREAM(read, READ, 8, 4)
 STREAM(read, READ, 16, 1) STREAM(read, READ, 16, 2) STREAM(read, READ, 16, 4)
 STREAM(write, WRITE, 4, 1) STREAM(write, WRITE, 4, 4) STREAM(write, WRITE, 8, 4) STREAM(write, WRITE, 16, 1) STREAM(write, WRITE, 16, 4)
 STREAM(copy, COPY, 4, 1) STREAM(copy, COPY, 4, 4) STREAM(copy, COPY, 8, 4) STREAM(copy, COPY, 16, 1) STREAM(copy, COPY, 16, 4)
+
+// The same on SMs 0..active_sms-1 alone, for `ticks` cycles; moved[cta] = tiles done. `ticket` (64 words an SM, zero before
+// the launch) numbers the CTAs of an SM, which start far apart in the data.
+template <Kind KIND>
+__device__ __forceinline__ void active(unsigned* out, char* data, char* target, unsigned tiles, int active_sms, unsigned* ticket,
+                                       unsigned* moved, unsigned ticks) {
+  unsigned sm, sum = 0, count = 0;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  if (sm >= active_sms) return;
+  __shared__ unsigned number;
+  if (threadIdx.x == 0) number = atomicAdd(ticket + 64 * sm, 1u);
+  __syncthreads();
+  constexpr int UNROLL = 4;
+  const uint4* in = reinterpret_cast<const uint4*>(data);
+  uint4* to = reinterpret_cast<uint4*>(target);
+  const unsigned start = now();
+  for (unsigned tile = (sm * 32 + number) * 53 % tiles; now() - start < ticks; tile = tile + 1 < tiles ? tile + 1 : 0) {
+    const unsigned long long first = static_cast<unsigned long long>(tile) * (THREADS * UNROLL) + threadIdx.x;
+    uint4 v[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+      if (KIND != WRITE) v[u] = in[first + u * THREADS];
+      else fill(v[u], tile);
+    }
+    if (KIND == READ) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) sum ^= fold(v[u]);
+    } else {
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) to[first + u * THREADS] = v[u];
+    }
+    ++count;
+  }
+  if (threadIdx.x == 0) moved[blockIdx.x] = count;
+  if (sum == 0x12345678u) out[0] = sum;
+}
+#define ACTIVE(name, kind)                                                                                             \
+  extern "C" __global__ void __launch_bounds__(THREADS) name(unsigned* out, char* data, char* target, unsigned tiles,  \
+                                                             int active_sms, unsigned* ticket, unsigned* moved,        \
+                                                             unsigned ticks) {                                         \
+    active<kind>(out, data, target, tiles, active_sms, ticket, moved, ticks);                                          \
+  }
+ACTIVE(active_read, READ) ACTIVE(active_write, WRITE) ACTIVE(active_copy, COPY)
 
 // One tile a CTA, as ordinary kernels do (a grid that covers the data).
 template <Kind KIND, int UNROLL>

@@ -96,7 +96,7 @@ class Memory:
 
     def active_sms(self) -> None:
         """Bandwidth of the first SMs alone: the SM's own path, its TPC's, its GPC's, then L2 or DRAM."""
-        ticket, moved = self.gpu.buffer(256 * self.gpu.sms), self.gpu.buffer(4 * 32 * self.gpu.sms)
+        ticket, moved = self.gpu.buffer(256 * self.gpu.sms), self.gpu.buffer(4 * 64 * self.gpu.sms)
         tile, ticks = THREADS * 64, 400_000
         for kind in ("read", "write", "copy"):
             kernel = self.gpu.kernel(self.stream, f"active_{kind}")
@@ -125,16 +125,9 @@ class Memory:
                                 + [np.uint32(ticks)],
                             )
                             self.gpu.synchronize()
-                            rates.append(int(moved.read(np.uint32, self.gpu.sms * ctas).sum()) * tile / ticks)
-                        started = int(ticket.read(np.uint32, 64 * self.gpu.sms)[::64].sum())
+                            rates.append(int(moved.read(np.uint32, 64 * self.gpu.sms).sum()) * tile / ticks)
                         self.results.add(
-                            "active_sms",
-                            f"{kind}_{where}",
-                            rates[1:],
-                            "bytes/cycle",
-                            sms=count,
-                            grid=ctas,
-                            ctas=started,
+                            "active_sms", f"{kind}_{where}", rates[1:], "bytes/cycle", sms=count, warps=4 * ctas
                         )
         ticket.free()
         moved.free()

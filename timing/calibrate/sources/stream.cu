@@ -77,17 +77,18 @@ STREAM(read, READ, 16, 1) STREAM(read, READ, 16, 2) STREAM(read, READ, 16, 4)
 STREAM(write, WRITE, 4, 1) STREAM(write, WRITE, 4, 4) STREAM(write, WRITE, 8, 4) STREAM(write, WRITE, 16, 1) STREAM(write, WRITE, 16, 4)
 STREAM(copy, COPY, 4, 1) STREAM(copy, COPY, 4, 4) STREAM(copy, COPY, 8, 4) STREAM(copy, COPY, 16, 1) STREAM(copy, COPY, 16, 4)
 
-// The same on SMs 0..active_sms-1 alone, for `ticks` cycles; moved[cta] = tiles done. `ticket` (64 words an SM, zero before
+// The same on SMs 0..active_sms-1 alone, `ctas` CTAs on each, for `ticks` cycles; moved[cta] = tiles done. `ticket` (64 words an SM, zero before
 // the launch) numbers the CTAs of an SM, which start far apart in the data.
 template <Kind KIND>
-__device__ __forceinline__ void active(unsigned* out, char* data, char* target, unsigned tiles, int active_sms, unsigned* ticket,
-                                       unsigned* moved, unsigned ticks) {
+__device__ __forceinline__ void active(unsigned* out, char* data, char* target, unsigned tiles, int active_sms, int ctas,
+                                       unsigned* ticket, unsigned* moved, unsigned ticks) {
   unsigned sm, sum = 0, count = 0;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   if (sm >= active_sms) return;
   __shared__ unsigned number;
   if (threadIdx.x == 0) number = atomicAdd(ticket + 64 * sm, 1u);
   __syncthreads();
+  if (number >= ctas) return;
   constexpr int UNROLL = 4;
   const uint4* in = reinterpret_cast<const uint4*>(data);
   uint4* to = reinterpret_cast<uint4*>(target);
@@ -114,9 +115,9 @@ __device__ __forceinline__ void active(unsigned* out, char* data, char* target, 
 }
 #define ACTIVE(name, kind)                                                                                             \
   extern "C" __global__ void __launch_bounds__(THREADS) name(unsigned* out, char* data, char* target, unsigned tiles,  \
-                                                             int active_sms, unsigned* ticket, unsigned* moved,        \
+                                                             int active_sms, int ctas, unsigned* ticket, unsigned* moved, \
                                                              unsigned ticks) {                                         \
-    active<kind>(out, data, target, tiles, active_sms, ticket, moved, ticks);                                          \
+    active<kind>(out, data, target, tiles, active_sms, ctas, ticket, moved, ticks);                                          \
   }
 ACTIVE(active_read, READ) ACTIVE(active_write, WRITE) ACTIVE(active_copy, COPY)
 

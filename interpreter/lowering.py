@@ -18,15 +18,16 @@ and applied to each instruction of that form:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from interpreter.backends.layout import LANES, ROW, ROW_BYTES, WARP_HEADER, R, W
+from interpreter.backends.layout import FIELDS, ROW, ROW_BYTES, WARP_HEADER, W
 from interpreter.errors import UnsupportedInstruction
 from interpreter.isa import registry
 from interpreter.isa.value import Unsupported
+from interpreter.launch import SPECIAL_NAMES
 from interpreter.program import PT, RZ, URZ, Instruction, Operand, OperandKind, Program
 
 Recipe = tuple[Any, ...]
@@ -179,6 +180,8 @@ class FileLayout:
         """The number a recipe gives for one instruction."""
         kind = recipe[0]
         if kind == "special":
+            if recipe[1] not in SPECIAL_NAMES:
+                raise Unsupported(f"special register {recipe[1]}")
             return self.offset(self.launch_row(1, "special", (recipe[1],)))
         if kind == "sync":
             return self.offset(self.sync)
@@ -242,11 +245,10 @@ class Lowered:
     rows: np.ndarray
     forms: list[Form]  # of each instruction
     file: FileLayout
-    unsupported: list[tuple[int, str]] = field(default_factory=list)
 
 
-def lower(program: Program, build: Callable[[FormOperands, FormKey, bool], Form]) -> Lowered:
-    """Lower a program. `build(operands, shape, guarded)` gives the form of a new shape and literals; it may come from a cache.
+def lower(program: Program, form_of: Callable[[FormOperands, FormKey, bool], Form]) -> Lowered:
+    """Lower a program. `form_of(operands, shape, guarded)` gives the form of an instruction, perhaps from a cache.
 
     Raises UnsupportedInstruction naming every instruction the registry or an emitter refuses.
     """
@@ -254,28 +256,29 @@ def lower(program: Program, build: Callable[[FormOperands, FormKey, bool], Form]
     file = FileLayout(program)
     rows = np.zeros(len(program.instructions), ROW)
     rows["low"] = 0xFFFFFFFFFFFFFFFF
+    fields = np.zeros((len(rows), FIELDS), np.int32)
+    guards = np.full(len(rows), W["preds"] + 4 * PT, np.int32)
+    inverts = np.zeros(len(rows), np.uint32)
     forms: list[Form] = []
     missing: list[tuple[int, str]] = []
     for number, instruction in enumerate(program.instructions):
         shape = shape_of(instruction)
-        row = rows[number]
         try:
-            form = build(FormOperands(instruction), shape, shape[2])
+            form = form_of(FormOperands(instruction), shape, shape[2])
             values = [file.apply(recipe, instruction) for recipe in form.recipes]
         except Unsupported as error:
             missing.append((instruction.address, f"{instruction.text} ({error})"))
             continue
         forms.append(form)
-        row["fields"][: len(values)] = values
+        fields[number, : len(values)] = values
         guard = instruction.guard
-        row["guard"] = W["preds"] + 4 * PT
         if guard is not None:
             bank = "upreds" if guard.kind is OperandKind.UNIFORM_PREDICATE else "preds"
-            row["guard"] = W[bank] + 4 * guard.index
-            row["guard_invert"] = 0xFFFFFFFF if guard.invert else 0
+            guards[number] = W[bank] + 4 * guard.index
+            inverts[number] = 0xFFFFFFFF if guard.invert else 0
     if missing:
         raise UnsupportedInstruction(program.name, missing)
+    rows["fields"], rows["guard"], rows["guard_invert"] = fields, guards, inverts
     return Lowered(program, rows, forms, file)
 
 
-__all__ = ["LANES", "FileLayout", "Form", "FormOperands", "Lowered", "R", "immediate_words", "lower", "shape_of"]

@@ -29,7 +29,7 @@ _warp_fields = [
     ("barrier_bits", "<u4"),  # lanes whose predicate was true at BAR.RED
     ("barrier_result", "<u4"),  # what B2R.RESULT reads
     ("arrivals", "<u4"),  # lanes waiting at the barrier (for BAR.RED.AND)
-    ("leader", "<u4"),  # lane whose group ran last: groups take turns
+    ("leader", "<u4"),  # lowest lane of the running group: groups take turns from there
     ("diverged", "<u4"),  # divergent branches taken, for the counter of the row that took them
     ("fault_lane", "<i4"),
     ("fault_space", "<u4"),  # FAULT_* below
@@ -44,7 +44,8 @@ _warp_fields = [
     ("shared_bytes", "<u4"),
     ("local_bytes", "<u4"),  # per thread
     ("warp", "<u4"),  # number within the CTA
-    ("pending_copies", "<u4"),
+    ("copy_lanes", "<u4"),  # lanes whose asynchronous copy read global memory (addresses are in `extra`)
+    ("yielded", "<u4"),  # lanes that executed YIELD since they last met others
 ]
 _offset = 0
 _names: list[str] = []
@@ -74,7 +75,7 @@ WARP = np.dtype({"names": _names, "formats": _formats, "offsets": _offsets, "ite
 W = {name: WARP.fields[name][1] for name in _names}  # type: ignore[index]
 
 READY, AT_BARRIER, DONE = 0, 1, 2
-FAULT_GLOBAL, FAULT_SHARED, FAULT_LOCAL, FAULT_CONSTANT, FAULT_TRAP = 1, 2, 3, 4, 5
+FAULT_GLOBAL, FAULT_SHARED, FAULT_LOCAL, FAULT_CONSTANT, FAULT_TRAP, FAULT_BARRIER, FAULT_TARGET = 1, 2, 3, 4, 5, 6, 7
 
 # ------------------------------------------------------------------ machine
 MACHINE = np.dtype(
@@ -89,6 +90,7 @@ MACHINE = np.dtype(
         ("banks", "<u8", (8,)),  # host address of constant bank n
         ("bank_bytes", "<u8", (8,)),
         ("rows", "<u8"),  # decoded rows
+        ("row_count", "<u8"),
         ("quantum", "<i8"),  # instructions a warp may issue before others get a turn
         ("budget", "<i8"),  # instructions a warp may issue in all
     ]
@@ -103,7 +105,7 @@ CTA = np.dtype(
         ("count", "<u4"),
         ("done", "<u4"),  # warps that have exited
         ("warp", "<u4"),  # warp the last event is about
-        ("pad", "<u4"),
+        ("progress", "<u4"),  # scratch of the scheduler
         ("arrived", "<u4", (16,)),  # threads arrived at each named barrier
         ("expected", "<u4", (16,)),  # threads it needs, 0: all
         ("popc", "<u4", (16,)),
@@ -123,7 +125,8 @@ ROW = np.dtype(
         ("guard", "<i4"),  # byte offset of the guard predicate in the warp
         ("guard_invert", "<u4"),  # all ones for @!P
         ("fields", "<i4", (FIELDS,)),  # operand fields, as the form's recipes fill them
-        ("pad", "<u4", (2,)),
+        ("width", "<u4"),  # of a memory instruction, bytes a lane, for the tracer
+        ("pad", "<u4"),
     ]
 )
 assert ROW.itemsize == 128, ROW.itemsize

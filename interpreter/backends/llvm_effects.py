@@ -13,11 +13,12 @@ import llvmlite.ir as ir
 
 from interpreter.backends import layout
 from interpreter.backends.layout import W
-from interpreter.backends.llvm_code import INT32, V32
+from interpreter.backends.llvm_code import INT32, V32, V64
 from interpreter.backends.llvm_values import LlvmValues
 from interpreter.isa.value import I32, I64, Unsupported, Value
 from interpreter.program import Operand
 
+CLOCKS = ("SR_CLOCK", "SR_CLOCKLO", "SR_CLOCKHI", "SR_GLOBALTIMERLO", "SR_GLOBALTIMERHI")
 BARRIER_OPS = {"sync": 0, "arv": 1, "red.popc": 2, "red.and": 3, "red.or": 4}
 
 
@@ -93,6 +94,11 @@ class LlvmEmitter(LlvmValues):
         self._access(f"rt_atomic_{space}_{operation}_{kind}", self.active_bits)
         return self._rows_from("data", {"b128": 4, "u64": 2, "s64": 2, "f64": 2}.get(kind, 1))
 
+    def copy_to_shared(self, address: Value, rows: Sequence[Value], width: int, mask: Value) -> None:
+        # the tracer of copies finds the global addresses in `extra`
+        self.code.store(self.code.load(V64, self.w, W["address"]), self.w, W["extra"])
+        self.store("shared", address, rows, width, mask)
+
     def load_constant(self, op: Operand, width: int, signed: bool = False) -> list[Value]:
         if not self.has_base(op) and not self.has_uniform(op):
             recipe = ("bytes", self.form.position(op), width, signed)
@@ -105,13 +111,25 @@ class LlvmEmitter(LlvmValues):
     # ------------------------------------------------------------------ special registers
 
     def special(self, op: Operand) -> Value:
-        if op.name in ("SR_CLOCKLO", "SR_CLOCK", "SR_CLOCKHI", "SR_GLOBALTIMERLO", "SR_GLOBALTIMERHI"):
-            # no clock runs here: the count of instructions this warp has issued moves forward and repeats exactly
-            issued = self.code.load(ir.IntType(64), self.w, W["issued"])
-            if op.name.endswith("HI"):
-                issued = self.b.lshr(issued, self.code.i64(32))
-            return self.value(I32, self.code.splat(self.b.trunc(issued, INT32)))
+        if op.name in CLOCKS:
+            return self._clock(op.name.endswith("HI"))
+        if op.name == "SRZ":
+            return self.const(I32, 0)
         return self._run(("special", op.name), 1)[0]
+
+    def special_high(self, op: Operand) -> Value:
+        if op.name == "SRZ":
+            return self.const(I32, 0)
+        if op.name not in CLOCKS:
+            raise Unsupported(f"{op.name} read as 64 bits")
+        return self._clock(high=True)
+
+    def _clock(self, high: bool) -> Value:
+        """No clock runs here: the count of instructions the warp has issued moves forward and repeats exactly."""
+        issued = self.code.load(ir.IntType(64), self.w, W["issued"])
+        if high:
+            issued = self.b.lshr(issued, self.code.i64(32))
+        return self.value(I32, self.code.splat(self.b.trunc(issued, INT32)))
 
     def barrier_result(self) -> Value:
         return self.value(I32, self.code.splat(self.code.load(INT32, self.w, W["barrier_result"])))
@@ -192,8 +210,15 @@ class LlvmEmitter(LlvmValues):
         self.next = self.code.call("rt_barrier", INT32, [self.w, self.pc, index, threads, bits, op, true])
 
     def yield_turn(self) -> None:
+        self.next = self.code.call("rt_yield", INT32, [self.w, self.pc])
+
+    def sleep(self) -> None:
         self.code.store(self._following(), self.w, W["pc"])
         self.next = self.code.i32(layout.EVENT_YIELD)
+
+    def target_address(self, target: Operand) -> Value:
+        row = self.field(("target", self.form.position(target)))
+        return self.value(I32, self.code.splat(self.b.shl(row, self.code.i32(4))))
 
     def trap(self, mask: Value) -> None:
         bits = self.code.bits(mask.raw)

@@ -356,22 +356,6 @@ def stsm(e: Emitter, i: Instruction) -> None:
     e.store("shared", e.address32(_memory(i)), words, 16, mask=givers)
 
 
-@opcode("MOVM", modifiers=("16", "MT88"), pipe=Pipe.LSU, latency="movm", variable=True, operands=(2, 2))
-def movm(e: Emitter, i: Instruction) -> None:
-    """movmatrix.trans: transpose an 8x8 matrix of 16-bit elements held as an LDSM fragment."""
-    if not _transposed(i):
-        raise Unsupported(f"{i.mnemonic} without transposition")
-    d, a = i.operands
-    held = e.bits(a)
-    halves = []
-    for k in (0, 1):  # row 2(l%4) + k, column l/4: lane 4 row + column / 2, half column % 2
-        halves.append(e.permute(held, [4 * (2 * (lane % 4) + k) + (lane // 4) // 2 for lane in range(32)]))
-    odd = e.ne(e.lanes([(lane // 4) % 2 for lane in range(32)]), 0)
-    low = e.select(odd, halves[0] >> 16, halves[0] & 0xFFFF)
-    high = e.select(odd, halves[1] & 0xFFFF0000, halves[1] << 16)
-    e.write(d, low | high)
-
-
 # ------------------------------------------------------------------ ordering and cache control
 
 

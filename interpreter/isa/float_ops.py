@@ -105,7 +105,7 @@ def canonical(e: Emitter, v: Value) -> Value:
     return e.select(e.is_nan(v), e.const(I32, 0x7FFFFFFF), e.bitcast(v, I32))
 
 
-@opcode("FADD2", "FMUL2", "FFMA2", modifiers=("FTZ", *ROUNDINGS), pipe=Pipe.FMA, latency="fma", operands=(3, 4))
+@opcode("FADD2", "FMUL2", "FFMA2", modifiers=("FTZ", *ROUNDINGS), pipe=Pipe.FMA, latency="fma_packed", operands=(3, 4))
 def packed_fma(e: Emitter, i: Instruction) -> None:
     """Two F32 operations on register pairs."""
     d, *sources = i.operands

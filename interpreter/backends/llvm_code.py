@@ -30,6 +30,11 @@ VF32, VF64 = vec(FLOAT), vec(DOUBLE)
 HANDLER = ir.FunctionType(INT32, [PTR, PTR, INT32])
 
 
+def untyped(builder: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """An opaque pointer of llvmlite's typed one (of an alloca or a global), which refuses other types' loads and stores."""
+    return builder.inttoptr(builder.ptrtoint(pointer, INT64), PTR)
+
+
 def splat_const(element: ir.Type, number: Any, count: int = LANES) -> ir.Constant:
     return ir.Constant(vec(element, count), [ir.Constant(element, number)] * count)
 
@@ -125,16 +130,17 @@ class Code:
         return Variable(self, slot, initial.type)
 
     def buffer(self, size: int) -> ir.Value:
-        slot = ir.IRBuilder(self.entry).alloca(ir.ArrayType(I8, size))
+        builder = ir.IRBuilder(self.entry)
+        slot = builder.alloca(ir.ArrayType(I8, size))
         slot.align = 64
-        return slot
+        return untyped(builder, slot)
 
     def block(self, name: str = "") -> ir.Block:
         return self.function.append_basic_block(name)
 
     @contextmanager
-    def when(self, condition: ir.Value, likely: bool | None = None) -> Iterator[None]:
-        with self.b.if_then(condition, likely=likely):
+    def when(self, condition: ir.Value) -> Iterator[None]:
+        with self.b.if_then(condition):
             yield
 
     @contextmanager
@@ -159,9 +165,9 @@ class Code:
             left.set(self.b.and_(value, self.b.sub(value, self.i32(1))))
             yield self.ctz(value)
 
-    def return_if(self, condition: ir.Value, value: ir.Value, likely: bool = False) -> None:
+    def return_if(self, condition: ir.Value, value: ir.Value) -> None:
         """Leave the function with `value` when the condition holds."""
-        with self.b.if_then(condition, likely=likely):
+        with self.b.if_then(condition):
             self.b.ret(value)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import llvmlite.ir as ir
 
 from interpreter.backends import layout
-from interpreter.backends.layout import CTA, LANES, ROW_BYTES, C, M, R, W
-from interpreter.backends.llvm_code import I8, INT32, INT64, PTR, V32, VOID, Code
+from interpreter.backends.layout import LANES, C, M, R, W
+from interpreter.backends.llvm_code import HANDLER, INT32, INT64, PTR, V32, VOID, Code
 from interpreter.trace import COUNTERS, COUNTS
 
 Generator = Callable[[ir.Module, str], set[str]]
@@ -134,7 +134,7 @@ def _branch_to(module: ir.Module, name: str) -> set[str]:
         b.icmp_unsigned("!=", b.and_(address, c.splat(c.i32(15))), c.splat(c.i32(0))),
     )
     wrong = b.and_(c.bits(bad), bits)
-    with c.when(b.icmp_unsigned("!=", wrong, c.i32(0)), likely=False):
+    with c.when(b.icmp_unsigned("!=", wrong, c.i32(0))):
         _fault(c, w, pc, layout.FAULT_TARGET, c.ctz(wrong))
         lane = c.ctz(wrong)
         value = b.zext(b.load(_lane(c, w, W["data"], lane), typ=INT32), INT64)
@@ -144,7 +144,7 @@ def _branch_to(module: ir.Module, name: str) -> set[str]:
     first = b.extract_element(rows, c.ctz(bits))
     alike = b.and_(c.bits(b.icmp_unsigned("!=", rows, c.splat(first))), bits)
     whole = b.and_(b.icmp_unsigned("==", alike, c.i32(0)), b.icmp_unsigned("==", bits, group))
-    c.return_if(whole, first, likely=True)
+    c.return_if(whole, first)
     pcs = b.select(c.mask(bits), rows, c.splat(following))
     old = c.load(V32, w, W["pcs"], align=128)
     c.store(b.select(c.mask(group), pcs, old), w, W["pcs"], align=128)
@@ -203,7 +203,7 @@ def _converge(module: ir.Module, name: str) -> set[str]:
     outside = b.and_(members, c.splat(b.and_(live, _not(c, group))))
     missing = b.and_(c.bits(b.icmp_unsigned("!=", outside, c.splat(c.i32(0)))), bits)
     done = b.and_(b.icmp_unsigned("==", missing, c.i32(0)), b.icmp_unsigned("==", bits, group))
-    c.return_if(done, following, likely=True)
+    c.return_if(done, following)
     c.return_if(b.icmp_unsigned("==", bits, c.i32(0)), following)
     _wait_here(c, w, pc, row, bits)
     c.finish()
@@ -233,7 +233,7 @@ def _yield(module: ir.Module, name: str) -> set[str]:
     following = b.add(pc, c.i32(1))
     active = c.load(INT32, w, W["active"])
     live = c.load(INT32, w, W["live"])
-    c.return_if(b.icmp_unsigned("==", active, live), following, likely=True)
+    c.return_if(b.icmp_unsigned("==", active, live), following)
     c.store(b.or_(c.load(INT32, w, W["yielded"]), active), w, W["yielded"])
     _set_lanes(c, w, W["pcs"], active, following)
     b.ret(c.call("rt_schedule", INT32, [w, active]))
@@ -288,7 +288,7 @@ def _barrier(module: ir.Module, name: str) -> set[str]:
     other = b.and_(
         b.icmp_unsigned("!=", before, c.i32(0)), b.icmp_unsigned("!=", c.load(INT32, w, W["barrier"]), index)
     )
-    with c.when(other, likely=False):
+    with c.when(other):
         _fault(c, w, pc, layout.FAULT_BARRIER, c.ctz(bits))
         b.ret(c.i32(layout.EVENT_FAULT))
     for field, value in (("barrier", index), ("expected", threads), ("barrier_pc", pc), ("barrier_op", operation)):
@@ -315,7 +315,6 @@ def _run(module: ir.Module, name: str, mode: str) -> set[str]:
     c = Code(module, name, ir.FunctionType(INT32, [PTR, PTR, INT32, INT64]))
     b = c.b
     w, rows, start, most = c.args
-    handler_type = ir.FunctionType(INT32, [PTR, PTR, INT32])
     pc = c.variable(start)
     before = c.load(INT64, w, W["issued"])
     stop = b.add(before, most)
@@ -337,15 +336,14 @@ def _run(module: ir.Module, name: str, mode: str) -> set[str]:
                     b.icmp_unsigned(">=", c.load(INT64, w, W["events"]), events_end),
                     b.icmp_unsigned(">=", c.load(INT64, w, W["lines"]), lines_end),
                 )
-                with c.when(full, likely=False):
+                with c.when(full):
                     c.store(here, w, W["pc"])
                     c.store(count.get(), w, W["issued"])
                     b.ret(c.i32(layout.EVENT_FULL))
             group = c.load(INT32, w, W["active"])
             guard = c.load(INT32, c.at(w, c.load(INT32, row, R["guard"])))
             lanes = b.and_(group, b.xor(guard, c.load(INT32, row, R["guard_invert"])))
-        handler = c.load(PTR, row, R["handler"])
-        following = b.call(_typed(handler, handler_type), [w, row, here])
+        following = b.call(c.load(HANDLER.as_pointer(), row, R["handler"]), [w, row, here])
         n = b.add(count.get(), c.i64(1))
         count.set(n)
         c.store(n, w, W["issued"])
@@ -359,12 +357,12 @@ def _run(module: ir.Module, name: str, mode: str) -> set[str]:
             ):
                 _count(c, at, counter, amount)
             diverged = c.load(INT32, w, W["diverged"])
-            with c.when(b.icmp_unsigned("!=", diverged, c.i32(0)), likely=False):
+            with c.when(b.icmp_unsigned("!=", diverged, c.i32(0))):
                 _count(c, at, "divergent_branches", b.zext(diverged, INT64))
                 c.store(c.i32(0), w, W["diverged"])
             tracer = c.load(INT64, row, R["tracer"])
             with c.when(b.icmp_unsigned("!=", tracer, c.i64(0))):
-                b.call(_typed(c.pointer(tracer), TRACER), [w, row, here, lanes])
+                b.call(b.inttoptr(tracer, TRACER.as_pointer()), [w, row, here, lanes])
         if mode == "trace":
             event = c.load(INT64, w, W["events"])
             low = b.zext(here, INT64)
@@ -380,12 +378,6 @@ def _run(module: ir.Module, name: str, mode: str) -> set[str]:
     b.ret(c.i32(layout.EVENT_QUANTUM))
     c.finish()
     return c.needs
-
-
-def _typed(pointer: ir.Value, type_: ir.FunctionType) -> ir.Value:
-    """Make a loaded pointer callable: opaque pointers carry no function type, and llvmlite asks the callee for it."""
-    pointer.function_type = type_
-    return pointer
 
 
 def _count(c: Code, counts_row: ir.Value, counter: str, amount: ir.Value) -> None:
@@ -511,7 +503,7 @@ def _cta(module: ir.Module, name: str, mode: str) -> set[str]:
                 with b.if_else(turn) as (then, otherwise):
                     with then:
                         over = b.icmp_signed(">", c.load(INT64, w, W["issued"]), budget)
-                        with c.when(over, likely=False):
+                        with c.when(over):
                             c.store(number, cta, C["warp"])
                             b.ret(c.i32(layout.EVENT_BUDGET))
                         c.call("rt_rotate", VOID, [w])
@@ -531,10 +523,10 @@ def _cta(module: ir.Module, name: str, mode: str) -> set[str]:
                                 waits = b.icmp_unsigned(
                                     "!=", c.load(INT32, cta, C["arrived"] + 4 * barrier), c.i32(0)
                                 )
-                                with c.when(waits, likely=False):
+                                with c.when(waits):
                                     c.call("rt_complete", VOID, [cta, c.i32(barrier)])
                             handled.set(c.i32(1))
-                        with c.when(b.icmp_unsigned("==", handled.get(), c.i32(0)), likely=False):
+                        with c.when(b.icmp_unsigned("==", handled.get(), c.i32(0))):
                             c.store(number, cta, C["warp"])
                             b.ret(event)
     finished = b.icmp_unsigned("==", c.load(INT32, cta, C["done"]), count)
@@ -546,4 +538,3 @@ def _cta(module: ir.Module, name: str, mode: str) -> set[str]:
 for _mode in ("plain", "count", "trace"):
     GENERATORS[f"rt_cta_{_mode}"] = lambda module, name: _cta(module, name, name.rsplit("_", 1)[1])
 
-__all__ = ["CTA", "GENERATORS", "I8", "ROW_BYTES", "runtime"]

@@ -150,7 +150,7 @@ class LlvmEmitter(LlvmValues):
         taken = self.b.and_(taken, group)
         some = self.b.icmp_unsigned("!=", taken, self.code.i32(0))
         split = self.b.and_(some, self.b.icmp_unsigned("!=", taken, group))
-        with self.b.if_then(split, likely=False):
+        with self.code.when(split):
             self.b.ret(self.code.call("rt_split", INT32, [self.w, self.pc, taken, to]))
         self.next = self.b.select(some, to, self._following())
 
@@ -223,7 +223,7 @@ class LlvmEmitter(LlvmValues):
     def trap(self, mask: Value) -> None:
         bits = self.code.bits(mask.raw)
         some = self.b.icmp_unsigned("!=", bits, self.code.i32(0))
-        with self.b.if_then(some, likely=False):
+        with self.code.when(some):
             self.code.store(self.pc, self.w, W["pc"])
             self.code.store(self.code.i32(layout.FAULT_TRAP), self.w, W["fault_space"])
             self.code.store(self.code.ctz(bits), self.w, W["fault_lane"])

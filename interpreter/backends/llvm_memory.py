@@ -62,7 +62,7 @@ def _resolve(module: ir.Module, name: str) -> set[str]:
             low.set(b.select(below, middle, low.get()))
             high.set(b.select(below, high.get(), middle))
         none = b.icmp_unsigned("==", count, c.i64(0))
-        with c.when(none, likely=False):
+        with c.when(none):
             _fault(c, w, pc, layout.FAULT_GLOBAL, lane)
             b.ret(c.i32(1))
         at = b.shl(low.get(), c.i64(3))
@@ -73,7 +73,7 @@ def _resolve(module: ir.Module, name: str) -> set[str]:
             b.icmp_unsigned("<=", offset, size), b.icmp_unsigned("<=", b.add(offset, width), size)
         )
         aligned = b.icmp_unsigned("==", b.and_(address, b.sub(width, c.i64(1))), c.i64(0))
-        with c.when(b.not_(b.and_(inside, aligned)), likely=False):
+        with c.when(b.not_(b.and_(inside, aligned))):
             _fault(c, w, pc, layout.FAULT_GLOBAL, lane)
             b.ret(c.i32(1))
         c.store(base, row, R["low"])
@@ -104,7 +104,7 @@ def _check(c: Code, space: str, width: int, bank: int = 0) -> tuple[ir.Value, ir
         crooked = b.icmp_unsigned("!=", b.and_(address, c.splat(c.i64(width - 1))), c.splat(c.i64(0)))
         bad = b.or_(bad, crooked)
     wrong = b.and_(c.bits(bad), bits)
-    with c.when(b.icmp_unsigned("!=", wrong, c.i32(0)), likely=False):
+    with c.when(b.icmp_unsigned("!=", wrong, c.i32(0))):
         if space == "global":
             failed = c.call("rt_resolve", INT32, [w, row, pc, bits, c.i64(width)])
             c.return_if(b.icmp_unsigned("!=", failed, c.i32(0)), c.i32(1))

@@ -25,6 +25,7 @@ from interpreter.backends.llvm_code import (
     VF64,
     Code,
     splat_const,
+    untyped,
     vec,
 )
 from interpreter.isa.effects import MachineEmitter
@@ -312,10 +313,11 @@ class LlvmValues(MachineEmitter):
         holder.global_constant = True
         holder.linkage = "internal"
         holder.align = 64
+        start = untyped(self.b, holder)
         safe = self.b.and_(index.raw, splat_const(INT32, count - 1))
         result: ir.Value = ir.Constant(TYPES[kind], ir.Undefined)
         for k in range(LANES):
             lane = self.b.zext(self.b.extract_element(safe, self.code.i32(k)), INT64)
             at = self.b.mul(lane, self.code.i64(table.dtype.itemsize))
-            result = self.b.insert_element(result, self.code.load(element, holder, at), self.code.i32(k))
+            result = self.b.insert_element(result, self.code.load(element, start, at), self.code.i32(k))
         return self.value(kind, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from timing.jit import njit
 
 from timing import sm_parameters as sp
 
@@ -13,7 +13,7 @@ L2I_PORT = SUB_CORES + 1
 N_PORTS = SUB_CORES + 2
 
 
-@njit(cache=True)
+@njit()
 def fetch_line(line, t, s, p, l0_tag, l0_ready, l1i_tag, l1i_ready, free):
     """Bring code line `line` to sub-core `s`, asked for at `t`; returns the cycle it can be decoded from."""
     i0 = line % l0_tag.shape[1]
@@ -37,7 +37,7 @@ def fetch_line(line, t, s, p, l0_tag, l0_ready, l1i_tag, l1i_ready, free):
     return ready
 
 
-@njit(cache=True)
+@njit()
 def fetch_stream(line, t, s, n_lines, p, l0_tag, l0_ready, l1i_tag, l1i_ready, free):
     """Fetch `line` and keep the stream buffer ahead of it; returns when `line` can be decoded."""
     ready = fetch_line(line, t, s, p, l0_tag, l0_ready, l1i_tag, l1i_ready, free)

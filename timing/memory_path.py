@@ -8,7 +8,7 @@ another (see `timing.sm_parameters`). All times are SM cycles.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from timing.jit import njit
 
 from timing.sm_parameters import (
     ATOMIC_CHIP_CYCLES,
@@ -54,7 +54,7 @@ N_TRAFFIC = 7
 SEEN_SLOTS = 1 << 18  # direct-mapped memory of the lines this SM has asked L2 for
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _hash01(line: np.uint64) -> float:
     """A fixed pseudo-random number in [0, 1) for a line: which lines miss in L2 is the same in every run."""
     h = line * np.uint64(0x9E3779B97F4A7C15)
@@ -64,12 +64,12 @@ def _hash01(line: np.uint64) -> float:
     return float(h & np.uint64(0xFFFFFF)) / 16777216.0
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def popcount4(mask: int) -> int:
     return (mask & 1) + ((mask >> 1) & 1) + ((mask >> 2) & 1) + ((mask >> 3) & 1)
 
 
-@njit(cache=True)
+@njit()
 def miss_share(line, regions, shares, n_regions):
     """Share of this line's L2 accesses that go to DRAM. Regions: [first line, last line], sorted."""
     lo = 0
@@ -85,7 +85,7 @@ def miss_share(line, regions, shares, n_regions):
     return 0.0
 
 
-@njit(cache=True)
+@njit()
 def first_touch(line, seen):
     """True the first time this SM asks L2 for a line; later requests find it there."""
     slot = int((line ^ (line >> 18)) % SEEN_SLOTS)
@@ -95,7 +95,7 @@ def first_touch(line, seen):
     return True
 
 
-@njit(cache=True)
+@njit()
 def l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen):
     """A read of `sectors` sectors of a line leaves the SM at `t`; returns when its data is at L1."""
     start = max(t, servers[L2_FREE])
@@ -111,7 +111,7 @@ def l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen):
     return done
 
 
-@njit(cache=True)
+@njit()
 def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares, seen):
     """A load touches sectors `mask` of `line` at `t` (tag stage); returns when the data can be written back."""
     sectors = popcount4(mask)
@@ -152,7 +152,7 @@ def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used
     return done
 
 
-@njit(cache=True)
+@njit()
 def store(line, mask, t, servers, traffic, p, tags, valid, regions, shares):
     """A write-through store of a line's sectors; returns when L2 has accepted it. L1 keeps a line it already had."""
     sectors = popcount4(mask)
@@ -173,7 +173,7 @@ def store(line, mask, t, servers, traffic, p, tags, valid, regions, shares):
     return start
 
 
-@njit(cache=True)
+@njit()
 def atomic(line, mask, lanes, multiplicity, hot, t, servers, traffic, p, hot_line, hot_free):
     """A global atomic's part on one line, `lanes` of it with at most `multiplicity` on one word; returns when it is done.
 

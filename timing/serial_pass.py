@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from timing.jit import njit
 
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import OperandKind, Program
@@ -67,7 +67,7 @@ def serial_cycles(
     return float(cost @ issued)
 
 
-@njit(cache=True)
+@njit()
 def _row_costs(
     executed: np.ndarray,
     pipe: np.ndarray,

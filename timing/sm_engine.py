@@ -10,7 +10,7 @@ barriers, CTA slots. Times of results are known when an instruction issues, so i
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from timing.jit import njit
 
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.trace import LOCAL_LINE
@@ -67,7 +67,7 @@ _SHORT, _LONG = int(Stall.SHORT_SCOREBOARD), int(Stall.LONG_SCOREBOARD)
 _BARRIER, _MEMBAR, _SLEEP, _DRAIN = int(Stall.BARRIER), int(Stall.MEMBAR), int(Stall.SLEEPING), int(Stall.DRAIN)
 
 
-@njit(cache=True)
+@njit()
 def run_sm(
     rows,
     events,
@@ -636,7 +636,7 @@ def run_sm(
     return end_time, issued, completed, traffic, pipe_busy
 
 
-@njit(cache=True)
+@njit()
 def _enter_tail(p):
     """Only the SMs with one CTA more than the others still run: each gets a larger share of L2 and DRAM."""
     p[sp.L2_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_CYCLES]
@@ -645,7 +645,7 @@ def _enter_tail(p):
     p[sp.DRAM_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_WRITE_CYCLES]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _account(stalls, row, last_issue, wait_until, ready_at, now, reason):
     """Warp-cycles between the last issue and now: fixed wait, then `reason`, then not selected."""
     begin = last_issue + 1
@@ -661,7 +661,7 @@ def _account(stalls, row, last_issue, wait_until, ready_at, now, reason):
         stalls[row, _NOT_SELECTED] += now - begin
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _is_hot(line, regions, shares):
     lo = 0
     hi = regions.shape[0]
@@ -676,7 +676,7 @@ def _is_hot(line, regions, shares):
     return False
 
 
-@njit(cache=True)
+@njit()
 def _local_store(line, mask, t, p, tags, valid, ready, used):
     ways = int(p[sp.L1_WAYS])
     sets = max(int(p[sp.L1_SECTORS]) // (4 * ways), 1)
@@ -695,7 +695,7 @@ def _local_store(line, mask, t, p, tags, valid, ready, used):
     used[victim] = t
 
 
-@njit(cache=True)
+@njit()
 def _release(
     c,
     bid,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from interpreter.isa import registry
 from interpreter.isa.pipes import Pipe
 from interpreter.program import CONTROL, Program
 from timing.target import SOURCES, TARGETS, TargetError, check_architecture, load_target
@@ -75,6 +76,14 @@ def test_tensor_interval_matches_the_datasheet(name: str, tflops: float, mhz: fl
     assert interval is not None
     per_clk = 2 * 16 * 8 * 16 / interval * target.limits.sub_cores * target.sm_count
     assert per_clk * mhz / 1e6 == pytest.approx(tflops, rel=0.03)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_latency_class_of_the_opcode_table_has_a_timing(name: str) -> None:
+    target = load_target(name)
+    named = {entry.latency for entry in registry.load().values() if isinstance(entry.latency, str)}
+    assert len(named) > 20
+    assert named <= set(target.classes)
 
 
 def test_geforce_shares_one_double_precision_unit() -> None:

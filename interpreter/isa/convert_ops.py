@@ -28,7 +28,9 @@ def _direction(i: Instruction) -> str:
 
 
 def _xu_latency(i: Instruction, sm: int) -> str:
-    return "uniform" if uniform(i) else "xu_conv"
+    if uniform(i):
+        return "uniform"
+    return "xu_conv64" if any(m in ("F64", "S64", "U64") for m in i.modifiers) else "xu_conv"
 
 
 def _half_bits(e: Emitter, op: Operand) -> Value:
@@ -172,7 +174,9 @@ def to_half(e: Emitter, v: Value, bf16: bool, rounding: str) -> Value:
     return round_half(e, v, bf16, rounding) if rounding in ("RN", "RZ") else _directed_half(e, v, bf16, rounding)
 
 
-@opcode("F2F", modifiers=(*FLOATS, "FTZ", *ROUNDINGS), pipe=Pipe.XU, latency="xu_conv", variable=True, operands=(2, 2))
+@opcode(
+    "F2F", modifiers=(*FLOATS, "FTZ", *ROUNDINGS), pipe=Pipe.XU, latency=_xu_latency, variable=True, operands=(2, 2)
+)
 def f2f(e: Emitter, i: Instruction) -> None:
     d, a = i.operands
     kinds = [m for m in i.modifiers if m in FLOATS]

@@ -18,7 +18,7 @@ import numpy as np
 
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import Program
-from interpreter.trace import COUNTS, RunResult, Trace
+from interpreter.trace import COUNTS, Trace
 from timing.confidence import confidence, coverage
 from timing.estimate import Estimate
 from timing.occupancy import Occupancy, Waves, occupancy, waves
@@ -155,13 +155,9 @@ def _lines_of(trace: Trace, cta: int, wanted: np.ndarray) -> tuple[np.ndarray, n
     return events[chosen], lines[np.repeat(chosen, events["lines"])]
 
 
-def scout_of(result: RunResult, rows: np.ndarray, ctas: int) -> Scout:
-    """The scout of a run of `ctas` CTAs in mode "count" or "trace"; a trace also tells what L1 may keep."""
-    if result.counts is None:
-        raise ValueError("the scout must run in mode 'count' or 'trace'")
-    if result.trace is None:
-        return Scout(result.counts, ctas)
-    return Scout(result.counts, ctas, unique_sectors(result.trace, rows), atomic_use(result.trace, rows))
+def scout_of(counts: np.ndarray, trace: Trace, rows: np.ndarray) -> Scout:
+    """The scout of traced CTAs: `counts` (dtype COUNTS) summed over them, `rows` row_timing's array."""
+    return Scout(counts, len(trace.ctas), unique_sectors(trace, rows), atomic_use(trace, rows))
 
 
 class LaunchShape(Protocol):

@@ -9,7 +9,16 @@ from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import CONTROL, Instruction, Operand, OperandKind, Program
 from interpreter.trace import COUNTS, EVENT, Trace
 from timing.occupancy import CannotLaunch
-from timing.static_tier import GROUPS, AtomicUse, Scout, atomic_use, static_bounds, static_estimate, unique_sectors
+from timing.static_tier import (
+    GROUPS,
+    AtomicUse,
+    Scout,
+    atomic_use,
+    scout_of,
+    static_bounds,
+    static_estimate,
+    unique_sectors,
+)
 from timing.target import ROW_TIMING, load_target
 
 H200 = load_target("h200")
@@ -264,6 +273,8 @@ def test_where_atomics_go() -> None:
     assert atomic_use(apart, rows) == AtomicUse(1, same_word_lanes=1, same_word_float_lanes=0, lines=1, shared=False)
     rows["floating"] = 1
     assert atomic_use(apart, rows) == AtomicUse(1, same_word_lanes=0, same_word_float_lanes=1, lines=1, shared=False)
+    counts = np.zeros(1, COUNTS)
+    assert scout_of(counts, apart, rows) == Scout(counts, 4, 0.0, atomic_use(apart, rows))
     _, none = kernel(load())
     assert atomic_use(together, none) is None
 

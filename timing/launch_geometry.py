@@ -16,15 +16,30 @@ class Geometry:
     ctas: int
     sm_count: int
     resident: int
+    lumps: int = 0  # CTAs of the last wave that one SM takes beyond its even share
 
     @property
     def active_sms(self) -> int:
         return min(self.ctas, self.sm_count)
 
     @property
+    def slots(self) -> int:
+        """CTAs resident on the whole chip at once."""
+        return self.sm_count * max(self.resident, 1)
+
+    @property
     def most(self) -> int:
-        """CTAs of the most loaded SM."""
-        return -(-self.ctas // self.sm_count)
+        """CTAs of the most loaded SM.
+
+        The first wave is dealt evenly (seen on an H200 for every grid up to 4 CTAs an SM). Later CTAs go to whatever
+        SM frees a place first; co-resident CTAs finish together, so an SM that is early refills all its places and the
+        last, partial wave lands in lumps (grids of 1.3 waves of equal CTAs, H200: up to `resident` more on one SM).
+        """
+        if self.ctas <= self.slots:
+            return -(-self.ctas // self.sm_count)
+        full, rest = divmod(self.ctas, self.slots)
+        even = -(-rest // self.sm_count)
+        return full * max(self.resident, 1) + max(even, min(self.resident, rest, even + self.lumps))
 
     @property
     def full_rounds(self) -> int:

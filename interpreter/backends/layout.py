@@ -45,6 +45,7 @@ _warp_fields = [
     ("local_bytes", "<u4"),  # per thread
     ("warp", "<u4"),  # number within the CTA
     ("copy_lanes", "<u4"),  # lanes whose asynchronous copy read global memory (addresses are in `extra`)
+    ("copy_stores", "<u4"),  # lanes that wrote its destination
     ("yielded", "<u4"),  # lanes that executed YIELD since they last met others
 ]
 _offset = 0
@@ -91,6 +92,7 @@ MACHINE = np.dtype(
         ("bank_bytes", "<u8", (8,)),
         ("rows", "<u8"),  # decoded rows
         ("row_count", "<u8"),
+        ("patterns", "<u8"),  # PATTERN records, two a row
         ("quantum", "<i8"),  # instructions a warp may issue before others get a turn
         ("budget", "<i8"),  # instructions a warp may issue in all
     ]
@@ -131,6 +133,23 @@ ROW = np.dtype(
 )
 assert ROW.itemsize == 128, ROW.itemsize
 R = {name: ROW.fields[name][1] for name in ROW.names}  # type: ignore[index,union-attr]
+
+# What a traced memory instruction did last time, so that the same pattern of addresses need not be worked out again.
+# Global: relative to the first lane's line. Shared: relative to the first lane's address, since bank conflicts do not
+# change when all addresses move by the same number of words.
+PATTERN = np.dtype(
+    [
+        ("relative", "<i4", (LANES,)),
+        ("lanes", "<u4"),  # 0: nothing yet
+        ("count", "<u4"),  # lines, or shared passes
+        ("sectors", "<u4"),
+        ("ideal", "<u4"),  # sectors, or passes
+        ("entries", "<i8", (LANES,)),  # line relative to the first lane's << 4 | sector mask
+        ("pad", "<u4", (28,)),
+    ]
+)
+assert PATTERN.itemsize == 512, PATTERN.itemsize
+P = {name: PATTERN.fields[name][1] for name in PATTERN.names}  # type: ignore[index,union-attr]
 
 # What a handler returns instead of the next row: an event that ends the warp's turn.
 EVENT_EXIT = -1  # all lanes have exited

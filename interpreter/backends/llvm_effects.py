@@ -94,7 +94,11 @@ class LlvmEmitter(LlvmValues):
         self._access(f"rt_atomic_{space}_{operation}_{kind}", self.active_bits)
         return self._rows_from("data", {"b128": 4, "u64": 2, "s64": 2, "f64": 2}.get(kind, 1))
 
-    def copy_to_shared(self, address: Value, rows: Sequence[Value], width: int, mask: Value) -> None:
+    def copy_to_shared(
+        self, address: Value, rows: Sequence[Value], width: int, mask: Value, read: Value
+    ) -> None:
+        self.code.store(self.code.bits(read.raw), self.w, W["copy_lanes"])
+        self.code.store(self.code.bits(mask.raw), self.w, W["copy_stores"])
         # the tracer of copies finds the global addresses in `extra`
         self.code.store(self.code.load(V64, self.w, W["address"]), self.w, W["extra"])
         self.store("shared", address, rows, width, mask)

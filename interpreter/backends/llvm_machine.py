@@ -70,7 +70,7 @@ class LlvmMachine:
         self.file = lowered.file
         self.rows = aligned(lowered.rows.nbytes).view(layout.ROW)
         self.rows[:] = lowered.rows
-        self._traced = False
+        self._patterns: np.ndarray | None = None
         self.banks = {k: np.frombuffer(b, np.uint8).copy() for k, b in constant_banks(program, launch).items()}
         self.shared = aligned(max(shared_bytes(program, launch), 128))
         self.local_bytes = stack_bytes(program)
@@ -146,12 +146,14 @@ class LlvmMachine:
         m["quantum"] = min(QUANTUM, budget + 1)
         m["budget"] = budget
         eng = engine()
-        if mode != "plain" and not self._traced:
+        if mode != "plain" and self._patterns is None:
             tracers = [tracer_of(i, self.program.sm) for i in self.program.instructions]
             eng.require({t[0] for t in tracers if t})
             self.rows["tracer"] = [eng.addresses[t[0]] if t else 0 for t in tracers]
             self.rows["width"] = [t[1] if t else 0 for t in tracers]
-            self._traced = True
+            self._patterns = aligned(2 * len(self.rows) * layout.PATTERN.itemsize)
+        if self._patterns is not None:
+            m["patterns"] = self._patterns.ctypes.data
         eng.require([f"rt_cta_{mode}"])
         return eng.addresses[f"rt_cta_{mode}"]
 

@@ -95,8 +95,11 @@ class MachineEmitter(Emitter):
         """
 
     @abstractmethod
-    def copy_to_shared(self, address: Value, rows: Sequence[Value], width: int, mask: Value) -> None:
-        """Store of an asynchronous copy: as `store` to shared, but traced as the copy's destination."""
+    def copy_to_shared(
+        self, address: Value, rows: Sequence[Value], width: int, mask: Value, read: Value
+    ) -> None:
+        """Store of an asynchronous copy: lanes in `mask` write shared memory, after those in `read` loaded from global.
+        Follows the copy's `load` directly; traced as one access with two sides."""
 
     @abstractmethod
     def load_constant(self, op: Operand, width: int, signed: bool = False) -> list[Value]:

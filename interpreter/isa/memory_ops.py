@@ -249,7 +249,7 @@ def ldgsts(e: Emitter, i: Instruction) -> None:
     to = e.address32(_memory(i, 0))
     source = _global_address(e, i, _memory(i, 1))
     predicates = _kind(i, OperandKind.PREDICATE)
-    mask = e.active
+    mask = keep = e.active
     if predicates:
         keep = e.active & e.pred(predicates[0])
         mask = e.active if i.has("ZFILL") else keep
@@ -258,7 +258,7 @@ def ldgsts(e: Emitter, i: Instruction) -> None:
             rows = [e.select(keep, row, 0) for row in rows]
     else:
         rows = e.load("global", source, width)
-    e.copy_to_shared(to, rows, width, mask)
+    e.copy_to_shared(to, rows, width, mask, keep)
 
 
 @opcode("LDGDEPBAR", pipe=Pipe.LSU, latency="depbar", variable=True, operands=(0, 0))

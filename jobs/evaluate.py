@@ -41,7 +41,7 @@ from jobs.work import (
 from timing.estimate import Estimate
 from timing.occupancy import CannotLaunch
 from timing.sampled import TraceSource, sampled_estimate
-from timing.static_tier import Scout, static_estimate, unique_sectors
+from timing.static_tier import scout_of, static_estimate
 from timing.target import Target, TargetError, load_target, row_timing
 
 Event = tuple[Literal["begin", "done"], int, VariantResult | None]
@@ -86,6 +86,7 @@ def evaluate_batch(items: list[WorkItem]) -> Iterator[Event]:
 def _guarded(item: WorkItem, step: Callable[[], Any], ready: _Prepared | None = None) -> Any:
     """The step's value, or the failed result that its exception means."""
     started = time.perf_counter()
+    columns = {} if ready is None else ready.columns  # filled in by the step
     try:
         with _time_limit(item.seconds):
             return step()
@@ -93,14 +94,14 @@ def _guarded(item: WorkItem, step: Callable[[], Any], ready: _Prepared | None = 
         raise
     except VariantTimeout:
         message = f"more than {item.seconds:g} s of simulation (raise it with --seconds)"
-        return failed_result(item, TIMEOUT, message, ready and ready.columns, time.perf_counter() - started)
+        return failed_result(item, TIMEOUT, message, columns, time.perf_counter() - started)
     except FarmError as error:
         message = _message(error)
-        return failed_result(item, classify(error), message, ready and ready.columns, time.perf_counter() - started)
+        return failed_result(item, classify(error), message, columns, time.perf_counter() - started)
     except Exception as error:  # the boundary: a fault of the simulator costs one variant, and says where it is
         frame = traceback.extract_tb(error.__traceback__)[-1]
         message = f"simulator fault: {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-        return failed_result(item, RUNTIME, message, ready and ready.columns, time.perf_counter() - started)
+        return failed_result(item, RUNTIME, message, columns, time.perf_counter() - started)
 
 
 def _message(error: FarmError) -> str:
@@ -227,7 +228,7 @@ def _one_target(item: WorkItem, ready: _Prepared, execution: _Execution, target:
         for tier in item.tiers:
             estimates.append(_estimate(item, execution, target, tier))
     except (CannotLaunch, TargetError) as error:  # this target's alone: too little of something, another architecture
-        message = f"cannot launch on {target.name}: {error}"
+        message = str(error)
         result.rows.variants.append({**row, "status": "failed", "failure": RUNTIME, "message": message})
         for tier in item.tiers:
             result.rows.estimates.append(estimate_failure(item, target.name, tier, RUNTIME, message))
@@ -250,7 +251,7 @@ def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) 
         program,
         launch,
         target,
-        scout=Scout(counts, len(trace.ctas), unique_sectors(trace, rows)),
+        scout=scout_of(counts, trace, rows),
         footprint_bytes=execution.footprint,
         l2=item.l2,
         rows=rows,

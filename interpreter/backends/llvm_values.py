@@ -247,6 +247,8 @@ class LlvmValues(MachineEmitter):
         type_, x, build = TYPES[kind], a.raw, self.b
         if op in ("bitcast", "zext", "sext", "trunc", "fpext", "fptrunc", "sitofp", "uitofp"):
             return self.value(kind, getattr(build, op)(x, type_))
+        if op == "fptosi_in_range":
+            return self.value(kind, build.fptosi(x, type_))
         if op in ("fptosi", "fptoui"):
             name = f"llvm.{op}.sat.{SUFFIX[kind]}.{SUFFIX[a.kind]}"
             return self.value(kind, self.code.intrinsic(name, type_, [x]))

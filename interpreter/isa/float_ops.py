@@ -234,18 +234,17 @@ def fset(e: Emitter, i: Instruction) -> None:
 
 @opcode("FCHK", modifiers=("DIVIDE",), pipe=Pipe.XU, latency="xu_conv", variable=True, operands=(3, 3))
 def fchk(e: Emitter, i: Instruction) -> None:
-    """True when the quotient a / b may not be computed by the short Newton sequence: special operands, or exponents
-    for which a reciprocal, a product or a residual would leave the range of normal numbers."""
+    """True when the quotient a / b may not be computed by the short Newton sequence, by exponents alone.
+
+    The rule, measured on an H200 for all pairs of exponents: a divisor below 2**-125 or from 2**125 on, a dividend below
+    2**-102, an infinity or NaN, or exponents 127 or more apart upward, 125 or more downward.
+    """
     p, x, y = i.operands
-    a, b = e.bits(x), e.bits(y)
-    ea, eb = (e.lshr(v, 23) & 0xFF for v in (a, b))
+    ea, eb = ((e.bits(op) >> 23) & 0xFF for op in (x, y))
     difference = ea - eb
-    special_b = e.eq(eb, 0) | e.ge(eb, 253)
-    special_a = e.eq(ea, 255)
-    far = e.ge(difference, 126) | e.lt(difference, -125)
-    tiny_a = e.lt(ea, 25)
-    zero_a = e.eq(a & 0x7FFFFFFF, 0)
-    e.write_pred(p, special_b | special_a | ((far | tiny_a) & ~zero_a))
+    divisor = e.le(eb, 1) | e.ge(eb, 252)
+    dividend = e.lt(ea, 25) | e.eq(ea, 255)
+    e.write_pred(p, divisor | dividend | e.ge(difference, 127) | e.lt(difference, -124))
 
 
 __all__ = [

@@ -286,9 +286,10 @@ class Emitter(ABC):
 
     @abstractmethod
     def convert(self, op: str, a: Value, kind: Kind) -> Value:
-        """bitcast (same width), zext, sext (I32 to I64; MASK to I32/I64), trunc (I64 to I32), fpext, fptrunc (nearest even),
-        sitofp, uitofp (nearest even), fptosi, fptoui (truncate, saturate, NaN gives 0), half_to_f32 (low 16 bits of an
-        I32), f32_to_half (nearest even, into the low 16 bits of an I32)."""
+        """bitcast (same width), zext, sext (I32 to I64; MASK to I32/I64), trunc (I64 to I32), fpext, fptrunc (nearest
+        even), sitofp, uitofp (nearest even), fptosi, fptoui (truncate, saturate, NaN gives 0), fptosi_in_range (truncate;
+        any result where the value does not fit), half_to_f32 (low 16 bits of an I32), f32_to_half (nearest even, into the
+        low 16 bits of an I32)."""
 
     @abstractmethod
     def fused(self, a: Value, b: Value, c: Value) -> Value:

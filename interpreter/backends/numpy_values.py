@@ -122,8 +122,8 @@ class NumpyValues(MachineEmitter):
                 return self.value(kind, x.astype(DTYPE[kind]))
             if op == "sitofp":
                 return self.value(kind, x.view(SIGNED[a.kind]).astype(DTYPE[kind]))
-            if op in ("fptosi", "fptoui"):
-                return self.value(kind, [_to_int(v, kind.bits, op == "fptosi") for v in x.tolist()])
+            if op in ("fptosi", "fptoui", "fptosi_in_range"):
+                return self.value(kind, [_to_int(v, kind.bits, op != "fptoui") for v in x.tolist()])
             if op == "half_to_f32":
                 return self.value(kind, x.astype(np.uint16).view(np.float16).astype(np.float32))
             if op == "f32_to_half":

@@ -127,7 +127,7 @@ def _int_to_float(e: Emitter, v: Value, kind: str, signed: bool, rounding: str) 
     if kind in ("F64", "F32"):
         return e.int_to_float(v, F64 if kind == "F64" else F32, signed, rounding)
     exact = e.int_to_float(v, F32, signed, "RO")
-    return round_half(e, exact, kind == "BF16", rounding)
+    return to_half(e, exact, kind == "BF16", rounding)
 
 
 @opcode(
@@ -189,11 +189,18 @@ def f2f(e: Emitter, i: Instruction) -> None:
         e.write(d, v if source == "F64" else e.widen(v))
     elif to == "F32":
         result = e.f32_of(v, rounding) if source == "F64" else v
-        e.write(d, e.ftz(result) if i.has("FTZ") else result)
+        result = e.ftz(result) if i.has("FTZ") else result
+        # a double's NaN keeps the top of its payload
+        e.write(d, e.bitcast(result, I32) if source == "F64" else result)
     else:
+        narrow = e.f32_of(v, "RO") if source == "F64" else v
+        bits = to_half(e, narrow, to == "BF16", rounding)
         if source == "F64":
-            v = e.f32_of(v, "RO")
-        e.write(d, to_half(e, v, to == "BF16", rounding))
+            word = e.bitcast(narrow, I32)
+            payload = (word >> 16) & 0x8000 | (0x7F80 if to == "BF16" else 0x7C00)
+            payload = payload | ((word >> 16) & 0x7F if to == "BF16" else (word >> 13) & 0x3FF)
+            bits = e.select(e.is_nan(v), payload, bits)
+        e.write(d, bits)
 
 
 @opcode(
@@ -325,7 +332,7 @@ def _to_tf32(e: Emitter, i: Instruction, d: Operand, sources: list[Operand]) -> 
         bits = bits + 0xFFF + (e.lshr(bits, 13) & 1)
     elif _direction(i) != "RZ":
         raise Unsupported(i.mnemonic)
-    e.write(d, e.select(e.is_nan(v), 0x7FFFFFFF, bits & ~0x1FFF))
+    e.write(d, e.select(e.is_nan(v), 0x7FFFE000, bits & ~0x1FFF))
 
 
 # ------------------------------------------------------------------ integer to integer

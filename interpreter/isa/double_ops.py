@@ -1,6 +1,6 @@
 """FP64 arithmetic: add, multiply, fused multiply-add and compares.
 
-IEEE 754 with denormals, rounding modes in the modifiers. Unlike FP32, NaN payloads pass through (PTX ISA, "NaN payloads").
+IEEE 754 with denormals, rounding modes in the modifiers. Unlike FP32, NaN payloads pass through.
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ from interpreter.isa.parts import logic, write_setp
 from interpreter.isa.pipes import Pipe
 from interpreter.isa.registry import opcode
 from interpreter.isa.value import I64, Emitter, Value
-from interpreter.program import Instruction
+from interpreter.program import Instruction, Operand
+
+
+def _write(e: Emitter, d: Operand, result: Value, *sources: Value) -> None:
+    """Store a result; a NaN source is passed on, quieted: the second before the third before the first (as an H200
+    does), and an invalid operation gives 0xfff8000000000000."""
+    bits = e.select(e.is_nan(result), 0xFFF8000000000000, e.bitcast(result, I64))
+    for v in (sources[0], *reversed(sources[1:])):
+        bits = e.select(e.is_nan(v), e.bitcast(v, I64) | 0x8000000000000, bits)
+    e.write(d, bits)
 
 
 def variable(i: Instruction, sm: int) -> bool:
@@ -21,19 +30,22 @@ def variable(i: Instruction, sm: int) -> bool:
 @opcode("DADD", modifiers=ROUNDINGS, pipe=Pipe.FP64, latency="fp64", variable=variable, operands=(3, 3))
 def dadd(e: Emitter, i: Instruction) -> None:
     d, a, b = i.operands
-    e.write(d, e.add(e.f64(a), e.f64(b), rounding_of(i)))
+    x, y = e.f64(a), e.f64(b)
+    _write(e, d, e.add(x, y, rounding_of(i)), x, y)
 
 
 @opcode("DMUL", modifiers=ROUNDINGS, pipe=Pipe.FP64, latency="fp64", variable=variable, operands=(3, 3))
 def dmul(e: Emitter, i: Instruction) -> None:
     d, a, b = i.operands
-    e.write(d, e.mul(e.f64(a), e.f64(b), rounding_of(i)))
+    x, y = e.f64(a), e.f64(b)
+    _write(e, d, e.mul(x, y, rounding_of(i)), x, y)
 
 
 @opcode("DFMA", modifiers=ROUNDINGS, pipe=Pipe.FP64, latency="fp64", variable=variable, operands=(4, 4))
 def dfma(e: Emitter, i: Instruction) -> None:
     d, a, b, c = i.operands
-    e.write(d, e.fma(e.f64(a), e.f64(b), e.f64(c), rounding_of(i)))
+    x, y, z = e.f64(a), e.f64(b), e.f64(c)
+    _write(e, d, e.fma(x, y, z, rounding_of(i)), x, y, z)
 
 
 def total_less(e: Emitter, a: Value, b: Value) -> Value:

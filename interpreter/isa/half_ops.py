@@ -201,8 +201,6 @@ def _constant(e: Emitter, i: Instruction, a: Operand, b: Operand, c: Operand) ->
 @opcode("HMNMX2", modifiers=(*_COMMON, "NAN", "XORSIGN"), pipe=Pipe.ALU, latency="alu", operands=(4, 5))
 def hmnmx2(e: Emitter, i: Instruction) -> None:
     """Pairwise minNum or maxNum (.NAN: NaN when either is)."""
-    if i.has("XORSIGN"):
-        raise Unsupported("HMNMX2.XORSIGN")
     operands, rest = _operands(i, 2)
     if len(rest) != 1:
         raise Unsupported(f"{i.mnemonic} with {len(i.operands)} operands")
@@ -210,7 +208,24 @@ def hmnmx2(e: Emitter, i: Instruction) -> None:
     bf16 = i.has("BF16_V2")
     lanes = zip(*(pair(e, i, op, bf16) for op in operands))
     low, high = (_finish(e, i, float_minmax(e, a, b, smaller, i.has("NAN")), bf16) for a, b in lanes)
-    e.write(i.operands[0], join(e, low, high))
+    word = join(e, low, high)
+    if i.has("XORSIGN"):
+        # the sign is the product of the operands' signs, before |x|; NaN stays as it is
+        word = word ^ (_sign_product(e, operands) & _where_number(e, word, bf16))
+    e.write(i.operands[0], word)
+
+
+def _sign_product(e: Emitter, operands: list[Operand]) -> Value:
+    """Sign bits of the products of elements, ignoring prefixes."""
+    words = [join(e, *(half & 0xFFFF for half in _picked(e, op))) for op in operands]
+    return (words[0] ^ words[1]) & 0x80008000
+
+
+def _where_number(e: Emitter, word: Value, bf16: bool) -> Value:
+    """All ones in halves that are no NaN."""
+    infinity = 0x7F80 if bf16 else 0x7C00
+    masks = [e.select(e.gt(half & 0x7FFF, infinity), 0, e.const(I32, 0xFFFF)) for half in (word, word >> 16)]
+    return join(e, *masks)
 
 
 @opcode("VHMNMX", modifiers=("BF16_V2", "NAN"), pipe=Pipe.ALU, latency="alu", operands=(5, 5))

@@ -34,7 +34,10 @@ def mufu_op(e: Emitter, i: Instruction) -> None:
     if len(i.modifiers) == 1:
         if a.modifiers:
             raise Unsupported(f"MUFU operand with .{a.modifiers[0]}")
-        e.write(d, e.ftz(function(e, e.ftz(e.f32(a)))))
+        e.write(d, function(e, e.f32(a)))
         return
     bf16 = i.modifiers[1] != "F16"
-    e.write(d, round_half(e, function(e, one_half(e, a, bf16)), bf16))
+    result = function(e, one_half(e, a, bf16))
+    bits = round_half(e, result, bf16, "RZ")
+    # truncated, but an overflow is infinite
+    e.write(d, bits if bf16 else e.select(e.ge(result, 65536.0), 0x7C00, bits))

@@ -472,35 +472,49 @@ class Emitter(ABC):
 
     def add(self, a: Value, b: Value, rounding: str = "RN") -> Value:
         """a + b of floats. `rounding`: RN (nearest even), RM (down), RP (up), RZ (toward zero)."""
-        s = a + b
         if rounding == "RN":
-            return s
-        if a.kind is F32:
-            return self.narrow(*self._sum_exact(self.widen(a), self.widen(b)), rounding)
-        return self._round_f64(s, self._sum_error(a, b, s), rounding)
+            return a + b
+        if a.kind is F64:
+            return self.fma(a, self.const(F64, 1.0), b, rounding)
+        high, low = self._sum_exact(self.widen(a), self.widen(b))
+        return self._zero_down(self.narrow(high, low, rounding), high, a, b, rounding)
 
     def mul(self, a: Value, b: Value, rounding: str = "RN") -> Value:
-        """a * b of floats, rounded as `rounding` says. F64 directed modes are exact while a*b and its error stay normal."""
+        """a * b of floats, rounded as `rounding` says."""
         if rounding == "RN":
             return a * b
         if a.kind is F32:
             return self.f32_of(self.widen(a) * self.widen(b), rounding)
-        p = a * b
-        return self._round_f64(p, self.fused(a, b, -p), rounding)
+        r = a * b
+        product, error, exponent = self._product(a, b)
+        difference = (product - self._scale(r, -exponent)) + error
+        return self._towards(r, difference, rounding)
 
     def fma(self, a: Value, b: Value, c: Value, rounding: str = "RN") -> Value:
         """a * b + c, one rounding, floats."""
         if rounding == "RN":
             return self.fused(a, b, c)
         if a.kind is F32:
-            return self.narrow(*self._sum_exact(self.widen(a) * self.widen(b), self.widen(c)), rounding)
+            product = self.widen(a) * self.widen(b)
+            high, low = self._sum_exact(product, self.widen(c))
+            return self._zero_down(self.narrow(high, low, rounding), high, product, c, rounding)
         r = self.fused(a, b, c)
-        p = a * b
-        e1 = self.fused(a, b, -p)
-        s = p + c
-        e2 = self._sum_error(p, c, s)
-        # a*b + c = s + e2 + e1 exactly; what r misses has the sign of (s - r) + (e2 + e1)
-        return self._round_f64(r, (s - r) + (e2 + e1), rounding)
+        # all three terms scaled by the larger of product and c, so that nothing of the exact sum is lost below it
+        product, error, exponent = self._product(a, b)
+        c_part, c_exponent = self._unit(c)
+        exponent = self.select(self.eq(product, 0.0), c_exponent, exponent)
+        c_exponent = self.select(self.eq(c, 0.0), exponent, c_exponent)
+        top = self.max(exponent, c_exponent)
+        # a term far below the other only tells the sign of what is lost: 2**-300 does as well
+        down = self.max(exponent - top, -300)
+        product, error = self._scale(product, down), self._scale(error, down)
+        c_part = self._scale(c_part, self.max(c_exponent - top, -300))
+        s, lost = self._sum_exact(product, c_part)
+        first, second = self._sum_exact(lost, error)
+        difference = ((s - self._scale(r, -top)) + first) + second
+        exact_zero = self.eq(r, 0.0) & self.eq(difference, 0.0)
+        exact = self.select(exact_zero, 0.0, self.const(F64, 1.0))
+        return self._zero_down(self._towards(r, difference, rounding), exact, a * b, c, rounding)
 
     def widen(self, a: Value) -> Value:
         """F32 to F64, exact."""
@@ -515,8 +529,32 @@ class Emitter(ABC):
         s = a + b
         return s, self._sum_error(a, b, s)
 
+    def _unit(self, x: Value) -> tuple[Value, Value]:
+        """(m, e as I32) with x = m * 2**e and 1 <= |m| < 2, for finite F64 x; zeros, infinities and NaN stay as they are."""
+        tiny = self.lt(self.abs(x), 2.0**-1022)
+        bits = self.bitcast(self.select(tiny, x * 2.0**54, x), I64)
+        field = self.hi32(bits) >> 20 & 0x7FF
+        m = self.bitcast((bits & 0x800FFFFFFFFFFFFF) | 0x3FF0000000000000, F64)
+        odd = self.eq(x, 0.0) | self.eq(field, 0x7FF)
+        return self.select(odd, x, m), field - self.select(tiny, 1023 + 54, self.const(I32, 1023))
+
+    def _product(self, a: Value, b: Value) -> tuple[Value, Value, Value]:
+        """(p, error, exponent): a * b = (p + error) * 2**exponent exactly, for finite F64."""
+        (ma, ea), (mb, eb) = self._unit(a), self._unit(b)
+        p = ma * mb
+        return p, self.fused(ma, mb, -p), ea + eb
+
+    def _scale(self, x: Value, exponent: Value) -> Value:
+        """x * 2**exponent for I32 exponents within 2200 of zero, in three steps that neither overflow nor lose bits unless
+        the result does."""
+        third = self.ashr(exponent * 21846, 16)
+        rest = exponent - third - third
+        for e in (third, third, rest):
+            x = x * self.bitcast(self.sext(e + 1023) << 52, F64)
+        return x
+
     def _step(self, x: Value, up: Value, move: Value) -> Value:
-        """The neighbour of x above (`up`) or below it where `move`, by its bits; x finite."""
+        """The neighbour of x above (`up`) or below it where `move`, by its bits."""
         kind = I32 if x.kind is F32 else I64
         bits = self.bitcast(x, kind)
         sign = self.const(kind, 1 << (kind.bits - 1))
@@ -544,30 +582,26 @@ class Emitter(ABC):
             raise Unsupported(f"rounding mode {rounding}")
         return self._step(x, up, move)
 
-    def _round_f64(self, r: Value, error: Value, rounding: str) -> Value:
-        biggest = self.const(F64, 1.7976931348623157e308)
-        infinite = self.gt(self.abs(r), biggest)
-        # an overflow to infinity under RZ (or away from the mode's side) is the largest finite number
-        r2 = self._directed(r, self.lt(error, 0.0), self.gt(error, 0.0), rounding)
-        back = {"RZ": infinite, "RO": infinite, "RM": self.gt(r, biggest), "RP": self.lt(r, -1.7976931348623157e308)}[rounding]
-        exact_infinity = infinite & self.eq(error, error) & self.eq(error, 0.0)
-        signed_big = self.select(self.lt(r, 0.0), -1.7976931348623157e308, biggest)
-        return self.select(back & ~exact_infinity & ~self.is_nan(r) & self.is_nan(error), signed_big,
-                           self.select(infinite | self.is_nan(error), r, r2))
+    def _towards(self, r: Value, difference: Value, rounding: str) -> Value:
+        """F64 r, a nearest rounding, moved to `rounding`; `difference` has the sign of exact value less r (NaN: no move).
+
+        An overflow to infinity counts as above the exact value and moves back to the largest finite number.
+        """
+        return self._directed(r, self.lt(difference, 0.0), self.gt(difference, 0.0), rounding)
+
+    def _zero_down(self, result: Value, exact: Value, a: Value, b: Value, rounding: str) -> Value:
+        """An exact zero sum (`exact` is 0) is -0 when rounding down, unless both terms are +0."""
+        if rounding != "RM":
+            return result
+        negative = self.lt(self.bitcast(a, I32 if a.kind is F32 else I64), 0)
+        negative = negative | self.lt(self.bitcast(b, I32 if b.kind is F32 else I64), 0)
+        return self.select(self.eq(exact, 0.0) & negative, -0.0, result)
 
     def narrow(self, high: Value, low: Value, rounding: str) -> Value:
         """The exact sum high + low (F64, |low| at most half an ulp of high) as F32 with `rounding`."""
         odd = self._directed(high, self.lt(low, 0.0), self.gt(low, 0.0), "RO")
         safe = self.lt(self.abs(high), 1.7976931348623157e308)
-        result = self.f32_of(self.select(safe, odd, high), rounding)
-        if rounding == "RM":  # an exact zero from x - x is -0 when rounding down
-            cancels = self.eq(high, 0.0) & self.eq(low, 0.0)
-            both_zero = self.lt(self.bitcast(high, I64), 0)
-            result = self.select(cancels & ~both_zero, self._zero_sum(result), result)
-        return result
-
-    def _zero_sum(self, result: Value) -> Value:
-        return self.neg(self.abs(result))
+        return self.f32_of(self.select(safe, odd, high), rounding)
 
     def f32_of(self, a: Value, rounding: str = "RN") -> Value:
         """F64 to F32. RN, RM, RP, RZ, or RO (to odd, for a further rounding to a narrower type)."""

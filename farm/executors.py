@@ -60,31 +60,41 @@ class _Worker:
 
 
 class ProcessPool:
-    """`jobs` worker processes that run `evaluator` ("module:function") on batches of items."""
+    """`jobs` worker processes that run `evaluator` ("module:function") on batches of items.
+
+    They start when there is work for them. Use as a context manager, or call `close`.
+    """
 
     def __init__(self, jobs: int, evaluator: str) -> None:
         if jobs < 1:
             raise ValueError("at least one worker is needed")
-        self._jobs = jobs
+        self.jobs = jobs
         self._evaluator = evaluator
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[_Worker] = []
         self._queue: collections.deque[_Batch] = collections.deque()
         self._failed_starts = 0
 
+    def __enter__(self) -> ProcessPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def run(self, items: list[WorkItem]) -> Generator[VariantResult | None, None, None]:
         """Results as they finish, one an item, and None about once a second in between.
 
-        Closing the generator (or an exception) stops the workers.
+        Workers stay for the next `run`; closing the generator (or an exception) stops them.
         """
-        self._queue.extend(_Batch(batch) for batch in batches(items, self._jobs))
+        self._queue.extend(_Batch(batch) for batch in batches(items, self.jobs))
         try:
             while self._queue or any(worker.batch is not None for worker in self._workers):
                 self._hand_out()
                 yield from self._collect()
                 yield None
-        finally:
+        except BaseException:
             self.close()
+            raise
 
     def close(self) -> None:
         """Stop all workers and what they started."""
@@ -95,7 +105,7 @@ class ProcessPool:
 
     def _hand_out(self) -> None:
         busy = sum(worker.batch is not None for worker in self._workers)
-        while len(self._workers) < min(self._jobs, busy + len(self._queue)):
+        while len(self._workers) < min(self.jobs, busy + len(self._queue)):
             self._workers.append(self._start())
         for worker in self._workers:
             if worker.batch is None and worker.ready and self._queue:

@@ -87,7 +87,7 @@ def submit(paths: list[Path], options: Options, store: LocalStore, console: Cons
     name = options.run or default_run_name(plans, options)
     folder = store.folder(name)
     outcome = Outcome(name, folder, notes=notes)
-    with folder.writing():
+    with folder.writing(), ProcessPool(options.jobs or default_jobs(), EVALUATOR) as pool:
         for plan in plans:
             _register(folder, plan, options)
         _store_measured(folder, measured, notes)
@@ -96,7 +96,7 @@ def submit(paths: list[Path], options: Options, store: LocalStore, console: Cons
             if dropped:
                 notes.append(f"{dropped} failed results are tried again")
         for plan in plans:
-            _evaluate(plan, options, outcome, console)
+            _evaluate(plan, options, outcome, pool, console)
         folder.finish()
     outcome.failed = _failed_variants(folder)
     outcome.seconds = time.monotonic() - started
@@ -119,7 +119,6 @@ def _plans(paths: list[Path], options: Options) -> list[Plan]:
         seconds=options.seconds,
         instructions=options.instructions,
         cache=cache_directory(None),
-        jobs=options.jobs or default_jobs(),
         limit=options.limit,
         targets=tuple(dict.fromkeys(targets)),
     )
@@ -209,14 +208,14 @@ def _store_measured(folder: RunFolder, measured: list[tuple[Plan, str, Path]], n
     folder.replace("measurements", from_rows("measurements", rows))
 
 
-def _evaluate(plan: Plan, options: Options, outcome: Outcome, console: Console) -> None:
+def _evaluate(plan: Plan, options: Options, outcome: Outcome, pool: ProcessPool, console: Console) -> None:
     """Run one sweep's work through the tiers, skipping what the run has."""
     name, folder = plan.sweep.name, outcome.folder
     everything = {target: list(plan.numbers) for target in plan.targets}
     one_pass = options.tier != "static" and passes_all(plan.sweep, len(plan.numbers))
     static_done = folder.done(name, "static")
     outcome.resumed += len(_pairs(everything) & static_done)
-    _pass(plan, ("static", "sampled") if one_pass else ("static",), everything, static_done, outcome, console)
+    _pass(plan, ("static", "sampled") if one_pass else ("static",), everything, static_done, outcome, pool, console)
     if options.tier == "static":
         return
     if one_pass:
@@ -224,7 +223,7 @@ def _evaluate(plan: Plan, options: Options, outcome: Outcome, console: Console) 
         kept = {target: [n for n in plan.numbers if (n, target) in static_done] for target in plan.targets}
     else:
         kept = _funnel(plan, outcome)
-    _pass(plan, ("sampled",), kept, folder.done(name, "sampled"), outcome, console)
+    _pass(plan, ("sampled",), kept, folder.done(name, "sampled"), outcome, pool, console)
 
 
 def _funnel(plan: Plan, outcome: Outcome) -> dict[str, list[int]]:
@@ -257,6 +256,7 @@ def _pass(
     wanted: Mapping[str, Collection[int]],
     done: Collection[tuple[int, str]],
     outcome: Outcome,
+    pool: ProcessPool,
     console: Console,
 ) -> None:
     """Evaluate what is not done, writing results every FLUSH_SECONDS and when interrupted."""
@@ -268,16 +268,14 @@ def _pass(
     if not items:
         writer.flush()
         return
-    jobs = min(plan.settings.jobs, len(items))
     label = f"{plan.sweep.name} ({'/'.join(tiers)})"
     architectures = len({item.build.arch for item in items})
     console.print(
         f"{label}: {_count(items)} on {len(plan.targets)} target(s), {architectures} architecture(s), "
-        f"{jobs} process(es)",
+        f"{min(pool.jobs, len(items))} process(es)",
         highlight=False,
     )
     reporter = Reporter(console, label, len(items))
-    pool = ProcessPool(jobs, EVALUATOR)
     results = pool.run(items)
     try:
         with reporter.running():

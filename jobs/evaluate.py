@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from interpreter.launch import Launch, pack_arguments
-from interpreter.machine import Machine
-from interpreter.memory import Memory
 
 from interpreter.compile import compile_cubin
 from interpreter.decode import load_program, load_programs
 from interpreter.errors import CompileError, CubinError, FarmError, ToolchainError
 from interpreter.isa import registry
+from interpreter.launch import Launch, pack_arguments
+from interpreter.machine import Machine
+from interpreter.memory import Memory
 from interpreter.program import Program
 from interpreter.trace import Trace
 from jobs.arguments import argument_values

@@ -92,7 +92,6 @@ class Settings:
     seconds: float
     instructions: int
     cache: Path
-    jobs: int = 1
     limit: int | None = None
     targets: tuple[str, ...] = field(default=())  # overrides the sweep's
 

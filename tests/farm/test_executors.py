@@ -23,7 +23,8 @@ def items(toy: Path, tmp_path: Path) -> list[WorkItem]:
 
 
 def outcomes(pool: ProcessPool, items: list[WorkItem]) -> dict[int, tuple[str | None, str | None]]:
-    found = [result for result in pool.run(items) if result is not None]
+    with pool:
+        found = [result for result in pool.run(items) if result is not None]
     assert len(found) == len({result.variant for result in found}), "a variant came twice"
     return {result.variant: (result.failure, result.message) for result in found}
 
@@ -65,3 +66,12 @@ def test_batches_keep_architectures_apart(toy: Path, tmp_path: Path) -> None:
     parts = list(batches(items * 20, 2))
     assert [item for part in parts for item in part] == items * 20
     assert all(len({item.build.arch for item in part}) == 1 and len(part) <= 16 for part in parts)
+
+
+def test_workers_stay_for_the_next_run(items: list[WorkItem]) -> None:
+    with ProcessPool(1, "farm_fakes:evaluate_batch") as pool:
+        assert len([r for r in pool.run(items[:2]) if r is not None]) == 2
+        (first,) = pool._workers
+        assert len([r for r in pool.run(items) if r is not None]) == 6
+        assert pool._workers == [first] and first.process.is_alive()
+    assert not first.process.is_alive()

@@ -92,6 +92,7 @@ def _start(toy: Path, tmp_path: Path, log: Path) -> subprocess.Popen[str]:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import farm.submit, farm.cli;"
         "farm.submit.EVALUATOR = 'farm_fakes:evaluate_slowly'; farm.submit.FLUSH_SECONDS = 0.1;"
+        "farm.submit.model_digest = lambda: 'fake model';"
         "sys.argv = ['farm', 'submit', sys.argv[2], '--jobs', '1', '--run', 'r']; farm.cli.main()"
     )
     environment = {**os.environ, "FARM_STORE": str(tmp_path / "store"), "FARM_TEST_LOG": str(log)}

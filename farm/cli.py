@@ -249,14 +249,20 @@ def show(
         raise FarmError(f"variant {variant}: name it RUN:N, N being its number (the column `variant` of farm rank)")
     database = _open(run, store)
     chosen_family = _family_of(database, family) or _only(database, "family", "--family")
-    where = "family = ? AND variant = ?"
+    where = "v.family = ? AND v.variant = ?"
     arguments: list[Any] = [chosen_family, int(text)]
     chosen = _target_of(database, target)
     if chosen is not None:
-        where, arguments = where + " AND target = ?", [*arguments, chosen]
+        where, arguments = where + " AND v.target = ?", [*arguments, chosen]
     rows = database.rows(
-        f"SELECT * EXCLUDE (status, failure, message, names), e.status, e.failure, e.message FROM variants v "
-        f"JOIN estimates e USING (family, variant, target) WHERE {where} ORDER BY tier <> 'sampled', target",
+        f"""
+        SELECT v.* EXCLUDE (status, failure, message, names), e.* EXCLUDE (family, variant, target),
+               m.time_us AS measured_us, m.spread AS measured_spread
+        FROM variants v
+        JOIN estimates e USING (family, variant, target)
+        LEFT JOIN measurements m USING (family, variant, target)
+        WHERE {where} ORDER BY tier <> 'sampled', target
+        """,
         arguments,
     )
     if not rows:

@@ -49,7 +49,7 @@ def ranking_rows(database: RunDatabase, target: str | None = None, family: str |
     return database.rows(
         f"""
         SELECT r.family, r.target, r."group", r.place, r.variant, {columns + "," if columns else ""}
-               r.estimated_us, r.tier, r.bound, r.occupancy, r.limiter, r.registers,
+               r.time_us, r.tier, r.bound, r.occupancy, r.limiter, r.registers,
                r.spill_store_bytes, r.spill_load_bytes, r.cubin_sha, r.status, r.failure, r.message,
                r.measured_us, r.spread, r.confidence, r.expected_error, r.simulation_seconds
         FROM best_ranking r JOIN variants v USING (family, variant, target)
@@ -119,7 +119,7 @@ def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, A
     for row in good[:limit]:
         cells = [str(row["place"]) if row["tier"] != "static" else f"{row['place']}*", str(row["variant"])]
         cells += [str(row[name]) for name in parameters]
-        cells.append(microseconds(row["estimated_us"]))
+        cells.append(microseconds(row["time_us"]))
         if measured:
             cells.append(microseconds(row["measured_us"]))
         cells += [row["bound"] or "-", _percent(row["occupancy"]), row["limiter"] or "-", _count(row["registers"])]
@@ -132,7 +132,7 @@ def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, A
         console.print(f"  ... {len(good) - limit} more (--all shows them)", highlight=False)
     _print_failures(console, rows, limit)
     seconds = sum(row["simulation_seconds"] or 0 for row in good)
-    gpu = sum(row["estimated_us"] for row in good)
+    gpu = sum(row["time_us"] for row in good)
     if good:
         console.print(
             f"  Simulated in {seconds:.1f} s of CPU time; one launch of each on the GPU: {microseconds(gpu)} us.",

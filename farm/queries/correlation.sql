@@ -8,8 +8,8 @@ WITH pairs AS (
     SELECT
         r.family, r.target, r."group", r.variant, r.measured_us,
         0.5 * coalesce(r.spread, 0.01) * r.measured_us AS noise_us,
-        r.estimated_us, r.warp_instructions, r.occupancy, r.tier,
-        s.estimated_us AS static_us
+        r.time_us, r.warp_instructions, r.occupancy, r.tier,
+        s.time_us AS static_us
     FROM best_ranking r
     LEFT JOIN ranking s
         ON s.family = r.family AND s.target = r.target AND s.variant = r.variant AND s.tier = 'static'
@@ -19,7 +19,7 @@ WITH pairs AS (
     QUALIFY bool_or(r.tier = 'sampled') OVER (PARTITION BY r.family, r.target) = (r.tier = 'sampled')
 )
 SELECT family, target, "group", variant, measured_us, noise_us, tier AS model, 0 AS model_order,
-       estimated_us AS score, estimated_us AS model_us
+       time_us AS score, time_us AS model_us
 FROM pairs
 UNION ALL
 SELECT family, target, "group", variant, measured_us, noise_us, 'static bound', 1, static_us, static_us

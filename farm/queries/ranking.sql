@@ -14,7 +14,7 @@ SELECT
     e.status,
     e.failure,
     e.message,
-    e.time_us AS estimated_us,
+    e.time_us,
     e.bound,
     e.occupancy,
     e.ctas_per_sm,

@@ -38,7 +38,7 @@ def test_rank_orders_by_estimated_time(run: str, command) -> None:
     rows = list(csv.DictReader(io.StringIO(out)))
     good = [row for row in rows if row["status"] == "ok"]
     assert [int(row["BLOCK"]) for row in good] == [64, 64, 128, 256, 512]
-    assert [float(row["estimated_us"]) for row in good] == [11.0, 11.0, 12.0, 14.0, 18.0]
+    assert [float(row["time_us"]) for row in good] == [11.0, 11.0, 12.0, 14.0, 18.0]
     assert [row["place"] for row in good] == ["1", "1", "3", "4", "5"]
     assert good[0]["measured_us"] == "11.0" and good[0]["cubin_sha"] == "ab" * 32
     assert [(row["failure"], row["variant"]) for row in rows if row["status"] == "failed"] == [("compile", "1")]

@@ -64,7 +64,7 @@ def aligned_sum(e: Emitter, products: list[tuple[Scaled, Scaled]], c: Scaled) ->
     largest = c.exponent
     for exponent in exponents:
         largest = e.max(largest, exponent)
-    largest = e.max(largest, -1000)  # all zero
+    largest = e.max(largest, -300)  # all zero: any scale will do
     base = largest - ALIGNED_BITS
     partial = e.convert("fptosi_in_range", c.significand * _power(e, c.exponent - base), I32)
     special = c.significand
@@ -83,14 +83,19 @@ def aligned_sum(e: Emitter, products: list[tuple[Scaled, Scaled]], c: Scaled) ->
 
 
 def _to_f32(e: Emitter, total: Value, special: Value) -> Value:
-    """Cut toward zero to F32; infinities and NaN as IEEE sums give them."""
+    """Cut toward zero to F32, but an overflow is infinite, and what is cut to nothing is +0. Infinities and NaN among the
+    terms count as in IEEE sums."""
     finite = e.lt(e.abs(special), float("inf"))
-    return e.select(finite, e.f32_of(total, "RZ"), special)
+    result = e.f32_of(total, "RZ") + 0.0
+    far = e.ge(e.abs(total), 2.0**128)
+    result = e.select(far, e.select(e.lt(total, 0.0), float("-inf"), e.const(F32, float("inf"))), result)
+    return e.select(finite, result, special)
 
 
 def _to_f16(e: Emitter, total: Value, special: Value) -> Value:
     finite = e.lt(e.abs(special), float("inf"))
-    return round_half(e, e.select(finite, to_odd(e, total), special), False)
+    bits = round_half(e, e.select(finite, to_odd(e, total), special), False)
+    return e.select(e.eq(bits, 0x8000), 0, bits)
 
 
 # ------------------------------------------------------------------ fragments

@@ -21,7 +21,8 @@ class Reporter:
         self._total = total
         self._done = 0
         self._failed = 0
-        self._started = self._said = time.monotonic()
+        self._said = time.monotonic()
+        self._first = 0.0  # when the first item finished: before that, workers start and compile their own code
         self._bar: Progress | None = None
         self._task = None
         if console.is_terminal:
@@ -51,17 +52,18 @@ class Reporter:
         self._done += 1
         self._failed += failed
         now = time.monotonic()
-        rate = self._done / max(now - self._started, 1e-3)
+        self._first = self._first or now
+        rate = (self._done - 1) / max(now - self._first, 1e-3)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done, rate=_rate(rate))
         elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
             self._said = now
-            left = (self._total - self._done) / rate
-            failures = f", {self._failed} failed" if self._failed else ""
-            self._console.print(
-                f"{self._label}: {self._done} of {self._total}{failures}, {_rate(rate)}, about {left:.0f} s left",
-                highlight=False,
-            )
+            text = f"{self._label}: {self._done} of {self._total}"
+            if self._failed:
+                text += f", {self._failed} failed"
+            if self._done > 1:
+                text += f", {_rate(rate)}, about {(self._total - self._done) / rate:.0f} s left"
+            self._console.print(text, highlight=False)
 
 
 def _rate(rate: float) -> str:

@@ -87,6 +87,9 @@ class NumpyEmitter(NumpyValues):
     def is_true(self, op: Operand) -> bool:
         return self.form.is_true(op)
 
+    def is_false(self, op: Operand) -> bool:
+        return self.form.is_constant_predicate(op) and op.invert
+
     def literal(self, op: Operand) -> int:
         return self.form.literal(op)
 

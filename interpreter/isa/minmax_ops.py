@@ -81,11 +81,14 @@ def vimnmx(e: Emitter, i: Instruction) -> None:
     smaller = is_min(e, p.ins[0])
     signed, packed = _signed(i), _packed(i)
     if packed is None:
-        if wanted(e, p.outs):
-            raise Unsupported("32-bit VIMNMX with a predicate result")
         a, b = (e.i32(op) for op in p.sources)
         result = _selected(e, smaller, a, b, signed)
+        taken = e.eq(result, a)
         e.write(p.d, e.max(result, 0) if i.has("RELU") else result)
+        for out in p.outs[:1]:
+            e.write_pred(out, taken)
+        if wanted(e, p.outs[1:]):
+            raise Unsupported("32-bit VIMNMX with a second predicate result")
         return
     left, right = (_fields(e, op, *packed) for op in p.sources)
     results, chosen = [], []

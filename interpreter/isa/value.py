@@ -163,6 +163,10 @@ class Emitter(ABC):
         """True when the operand is PT or UPT without `!` as a source, or PT/UPT as a destination (result discarded)."""
 
     @abstractmethod
+    def is_false(self, op: Operand) -> bool:
+        """True when the operand is !PT or !UPT."""
+
+    @abstractmethod
     def literal(self, op: Operand) -> int:
         """The 32-bit pattern of an IMMEDIATE (or the number of a SCOREBOARD or BARRIER) as a Python int, part of the form."""
 

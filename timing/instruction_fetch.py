@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from timing.jit import njit
-
 from timing import sm_parameters as sp
+from timing.jit import njit
 
 SUB_CORES = 4
 LINE_ROWS = 8  # instructions in a 128-byte line

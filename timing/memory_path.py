@@ -8,8 +8,9 @@ another (see `timing.sm_parameters`). All times are SM cycles.
 from __future__ import annotations
 
 import numpy as np
-from timing.jit import njit
 
+from interpreter.trace import LOCAL_LINE
+from timing.jit import njit
 from timing.sm_parameters import (
     ATOMIC_CHIP_CYCLES,
     ATOMIC_LANE_CYCLES,
@@ -21,6 +22,7 @@ from timing.sm_parameters import (
     DRAM_LATENCY,
     DRAM_WRITE_CYCLES_PER_SECTOR,
     HOT_SAME_CYCLES,
+    HOT_SAME_FLOAT_CYCLES,
     HOT_SECTOR_CYCLES,
     L1_HIT_LATENCY,
     L1_SECTORS,
@@ -28,6 +30,10 @@ from timing.sm_parameters import (
     L2_CYCLES_PER_SECTOR,
     L2_LATENCY,
     L2_WRITE_CYCLES_PER_SECTOR,
+    LOCAL_DRAM_SHARE,
+    READ_PORT_CYCLES,
+    SHARE_CREDIT,
+    WRITE_PORT_CYCLES,
 )
 
 # Servers
@@ -39,7 +45,9 @@ ATOMIC_FREE = 4
 LAST_STORE = 5  # when the last store so far is accepted by L2
 ATOMIC_CHIP_FREE = 6  # this SM's share of the slices' atomic units
 BARRIER_FREE = 7
-N_SERVERS = 8
+READ_PORT_FREE = 8
+WRITE_PORT_FREE = 9
+N_SERVERS = 10
 
 # Traffic counters
 C_L1_SECTORS = 0
@@ -96,16 +104,31 @@ def first_touch(line, seen):
 
 
 @njit()
+def shared_slot(server, t, cycles, servers, p):
+    """Take `cycles` of this SM's share of a chip-wide resource at `t` or later; returns the start.
+
+    An SM that has used less than its share may run ahead of it by a bounded credit (see SHARE_CREDIT).
+    """
+    free = max(servers[server], t - p[SHARE_CREDIT])
+    servers[server] = free + cycles
+    return max(t, free)
+
+
+@njit()
 def l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen):
     """A read of `sectors` sectors of a line leaves the SM at `t`; returns when its data is at L1."""
-    start = max(t, servers[L2_FREE])
-    servers[L2_FREE] = start + sectors * p[L2_CYCLES_PER_SECTOR]
+    start = max(t, servers[READ_PORT_FREE])
+    servers[READ_PORT_FREE] = start + sectors * p[READ_PORT_CYCLES]
+    start = shared_slot(L2_FREE, start, sectors * p[L2_CYCLES_PER_SECTOR], servers, p)
     traffic[C_L2_READ_SECTORS] += sectors
     done = start + p[L2_LATENCY]
-    share = miss_share(line, regions, shares[:, 0], regions.shape[0])
-    if share > 0.0 and first_touch(line, seen) and _hash01(np.uint64(line)) < share:
-        begin = max(start, servers[DRAM_FREE])
-        servers[DRAM_FREE] = begin + sectors * p[DRAM_CYCLES_PER_SECTOR]
+    if line >= LOCAL_LINE:
+        to_dram = p[LOCAL_DRAM_SHARE] > 0.0 and _hash01(np.uint64(line)) < p[LOCAL_DRAM_SHARE]
+    else:
+        share = miss_share(line, regions, shares[:, 0], regions.shape[0])
+        to_dram = share > 0.0 and first_touch(line, seen) and _hash01(np.uint64(line)) < share
+    if to_dram:
+        begin = shared_slot(DRAM_FREE, start, sectors * p[DRAM_CYCLES_PER_SECTOR], servers, p)
         traffic[C_DRAM_READ_SECTORS] += sectors
         done = begin + p[DRAM_LATENCY]
     return done
@@ -156,14 +179,17 @@ def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used
 def store(line, mask, t, servers, traffic, p, tags, valid, regions, shares):
     """A write-through store of a line's sectors; returns when L2 has accepted it. L1 keeps a line it already had."""
     sectors = popcount4(mask)
-    start = max(t, servers[L2_WRITE_FREE])
-    servers[L2_WRITE_FREE] = start + sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
+    start = max(t, servers[WRITE_PORT_FREE])
+    servers[WRITE_PORT_FREE] = start + sectors * p[WRITE_PORT_CYCLES]
+    start = shared_slot(L2_WRITE_FREE, start, sectors * p[L2_WRITE_CYCLES_PER_SECTOR], servers, p)
     traffic[C_L2_WRITE_SECTORS] += sectors
-    share = miss_share(line, regions, shares[:, 1], regions.shape[0])
+    if line >= LOCAL_LINE:
+        share = p[LOCAL_DRAM_SHARE]
+    else:
+        share = miss_share(line, regions, shares[:, 1], regions.shape[0])
     if share > 0.0 and _hash01(np.uint64(line) ^ np.uint64(0x5555)) < share:
         # written back later: takes DRAM time, nobody waits for it, but L2 accepts no more than DRAM drains
-        begin = max(start, servers[DRAM_FREE])
-        servers[DRAM_FREE] = begin + sectors * p[DRAM_WRITE_CYCLES_PER_SECTOR]
+        begin = shared_slot(DRAM_FREE, start, sectors * p[DRAM_WRITE_CYCLES_PER_SECTOR], servers, p)
         traffic[C_DRAM_WRITE_SECTORS] += sectors
         if begin > start:
             servers[L2_WRITE_FREE] = max(servers[L2_WRITE_FREE], begin)
@@ -174,7 +200,7 @@ def store(line, mask, t, servers, traffic, p, tags, valid, regions, shares):
 
 
 @njit()
-def atomic(line, mask, lanes, multiplicity, hot, t, servers, traffic, p, hot_line, hot_free):
+def atomic(line, mask, lanes, multiplicity, hot, floating, t, servers, traffic, p, hot_line, hot_free):
     """A global atomic's part on one line, `lanes` of it with at most `multiplicity` on one word; returns when it is done.
 
     The SM hands atomics to L2 by lanes and sectors. L2 works on a line that many CTAs share (`hot`) one request after
@@ -191,7 +217,8 @@ def atomic(line, mask, lanes, multiplicity, hot, t, servers, traffic, p, hot_lin
         if hot_line[slot] == line:
             start = max(start, hot_free[slot])
         hot_line[slot] = line
-        service = max(sectors * p[HOT_SECTOR_CYCLES], multiplicity * p[HOT_SAME_CYCLES])
+        same_word = p[HOT_SAME_FLOAT_CYCLES] if floating else p[HOT_SAME_CYCLES]
+        service = max(sectors * p[HOT_SECTOR_CYCLES], multiplicity * same_word)
         hot_free[slot] = start + service
         # the queue in front of a hot line is finite: what waits there holds up the SM's later atomics
         servers[ATOMIC_FREE] = max(servers[ATOMIC_FREE], start - p[ATOMIC_QUEUE_CYCLES])

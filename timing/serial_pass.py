@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from timing.jit import njit
 
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import OperandKind, Program
+from timing.jit import njit
 from timing.target import Target
 
 _PLAIN, _COMMIT, _GROUP_WAIT, _BLOCKING = range(4)

@@ -10,12 +10,12 @@ barriers, CTA slots. Times of results are known when an instruction issues, so i
 from __future__ import annotations
 
 import numpy as np
-from timing.jit import njit
 
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.trace import LOCAL_LINE
 from timing import sm_parameters as sp
 from timing.instruction_fetch import LINE_ROWS, N_PORTS, SUB_CORES, fetch_stream
+from timing.jit import njit
 from timing.memory_path import (
     BARRIER_FREE,
     LAST_STORE,
@@ -150,6 +150,7 @@ def run_sm(
     last_warp = np.full(SUB_CORES, -1, np.int64)
     last_yield = np.zeros(SUB_CORES, np.bool_)
     next_time = np.full(SUB_CORES, INFINITE, np.int64)
+    block_until = np.zeros(SUB_CORES, np.int64)  # no issue before: an instruction still waits for register ports
     members = np.full((SUB_CORES, MAX_SLOTS), -1, np.int64)
     n_members = np.zeros(SUB_CORES, np.int64)
 
@@ -238,6 +239,9 @@ def run_sm(
         for s in range(SUB_CORES):
             if next_time[s] > now:
                 continue
+            if block_until[s] > now:
+                next_time[s] = block_until[s]
+                continue
             next_time[s] = INFINITE  # lowered below, and by barrier releases meanwhile
             # ---- choose a warp ----
             chosen = -1
@@ -287,15 +291,6 @@ def run_sm(
                     if t > now:
                         free = int(np.ceil(t))
                         why = _MATH
-                if free <= now and r["variable"] == 0 and (r["reads_even"] > 0 or r["reads_odd"] > 0):
-                    # reads must fit a window of three cycles on the two register banks
-                    over = max(
-                        bank_free[s, 0] + r["reads_even"] if r["reads_even"] > 0 else 0.0,
-                        bank_free[s, 1] + r["reads_odd"] if r["reads_odd"] > 0 else 0.0,
-                    ) - (now + p[sp.READ_WINDOW])
-                    if over > 0:
-                        free = now + int(np.ceil(over))
-                        why = _DISPATCH
                 if free > now:
                     # throttled: not a candidate before `free`; the time until then belongs to `why`
                     stalls[row, why] += free - now
@@ -334,16 +329,31 @@ def run_sm(
             kind = int(r["memory"])
             c = cta_of[slot]
             issued += 1
+            # The registers are read after the warp was chosen: an instruction whose reads another's would lengthen
+            # waits, and the sub-core with it. (H200: alternating EEZ and OOZ run at one a cycle, two EEZ in a row take
+            # four, EEE and OOO alternating three for two, whatever the number of warps.)
+            ti = now
+            if r["variable"] == 0 and (r["reads_even"] > 0 or r["reads_odd"] > 0):
+                duration = max(r["reads_even"], r["reads_odd"])
+                over = 0.0
+                if r["reads_even"] > 0:
+                    over = max(bank_free[s, 0], float(now)) + r["reads_even"] - (now + duration)
+                if r["reads_odd"] > 0:
+                    over = max(over, max(bank_free[s, 1], float(now)) + r["reads_odd"] - (now + duration))
+                if over > 0.0:
+                    ti = now + int(over)
+                    stalls[row, _DISPATCH] += ti - now
+            block_until[s] = ti + 1
             _account(stalls, row, last_issue[slot], wait_until[slot], ready_at[slot], now, int(reason[slot]))
             stalls[row, _SELECTED] += 1
-            last_issue[slot] = now
+            last_issue[slot] = ti
             last_warp[s] = slot
             last_yield[s] = r["yields"] != 0
             interval = float(r["interval"])
             latency = float(r["latency"])
-            done = now + latency
+            done = ti + latency
             release = float(r["release"])
-            read_done = now + release
+            read_done = ti + release
             why_sb = _SHORT
             lanes = int(e["lanes"])
             n = int(e["lines"])
@@ -351,16 +361,16 @@ def run_sm(
 
             if pipe == _FMA:
                 if pipe_free[s, LITE] <= pipe_free[s, _FMA_HEAVY]:
-                    pipe_free[s, LITE] = max(pipe_free[s, LITE], now) + 2 * interval
+                    pipe_free[s, LITE] = max(pipe_free[s, LITE], ti) + 2 * interval
                 else:
-                    pipe_free[s, _FMA_HEAVY] = max(pipe_free[s, _FMA_HEAVY], now) + 2 * interval
+                    pipe_free[s, _FMA_HEAVY] = max(pipe_free[s, _FMA_HEAVY], ti) + 2 * interval
                 pipe_busy[_FMA] += interval
             elif pipe == _LSU:
                 is_lg = not (
                     kind == _LOAD_SHARED or kind == _STORE_SHARED or kind == _ATOMIC_SHARED or kind == _SHUFFLE
                 )
                 # address unit of the sub-core, then the SM's data stage
-                ready = max(now + p[sp.MIO_LATENCY], agu_free[s])
+                ready = max(ti + p[sp.MIO_LATENCY], agu_free[s])
                 agu_free[s] = ready + interval
                 if lanes == 0:
                     stage = ready
@@ -429,7 +439,8 @@ def run_sm(
                                 per_line = max(1, lanes // max(n, 1))
                                 hot = _is_hot(line, regions, shares)
                                 got = atomic(
-                                    line, mask, per_line, wavefronts, hot, tt, servers, traffic, p, hot_line, hot_free
+                                    line, mask, per_line, wavefronts, hot, r["float_atomic"] != 0, tt, servers, traffic, p,
+                                    hot_line, hot_free,
                                 )
                                 done = max(done, got)
                         if kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL:
@@ -445,7 +456,7 @@ def run_sm(
                     mio_ring[s, mio_head[s] & (RING - 1)] = dispatched
                     mio_head[s] += 1
             elif pipe == _XU or pipe == _SPECIAL or pipe == _ASYNC:
-                start = max(float(now), pipe_free[s, pipe])
+                start = max(float(ti), pipe_free[s, pipe])
                 pipe_free[s, pipe] = start + interval
                 pipe_busy[pipe] += interval
                 mio_ring[s, mio_head[s] & (RING - 1)] = start
@@ -454,19 +465,19 @@ def run_sm(
                 read_done = start + release
             elif r["per_sm"] != 0:
                 # one unit for the SM: the sub-core's pipe latch holds the instruction until the unit takes it
-                start = max(float(now), shared_free[pipe])
+                start = max(float(ti), shared_free[pipe])
                 shared_free[pipe] = start + interval
                 pipe_free[s, pipe] = start
                 pipe_busy[pipe] += SUB_CORES * interval
                 done = start + latency
             else:
-                pipe_free[s, pipe] = max(pipe_free[s, pipe], now) + interval
+                pipe_free[s, pipe] = max(pipe_free[s, pipe], ti) + interval
                 pipe_busy[pipe] += interval
             if r["variable"] == 0:
                 if r["reads_even"] > 0:
-                    bank_free[s, 0] = max(bank_free[s, 0], float(now)) + r["reads_even"]
+                    bank_free[s, 0] = max(bank_free[s, 0], float(ti)) + r["reads_even"]
                 if r["reads_odd"] > 0:
-                    bank_free[s, 1] = max(bank_free[s, 1], float(now)) + r["reads_odd"]
+                    bank_free[s, 1] = max(bank_free[s, 1], float(ti)) + r["reads_odd"]
 
             b = int(r["write_barrier"])
             if b < 6:
@@ -482,15 +493,15 @@ def run_sm(
 
             # ---- what comes next for this warp ----
             action = int(r["action"])
-            base = now + max(int(r["stall"]), 1)
-            if r["yields"] != 0 and base == now + 1:
-                base = now + 2  # a yielding warp is never back the next cycle, alone or not (measured on an H200)
+            base = ti + max(int(r["stall"]), 1)
+            if r["yields"] != 0 and base == ti + 1:
+                base = ti + 2  # a yielding warp is never back the next cycle, alone or not (measured on an H200)
             event[slot] += 1
             finished = event[slot] >= event_end[slot]
             if action == ACTION_EXIT and finished:
                 # a warp keeps its place until L2 has its stores (Nsight: drain, at the instruction after EXIT)
-                drained = max(store_done[slot], float(now))
-                stalls[min(row + 1, rows.shape[0] - 1), _DRAIN] += drained - now
+                drained = max(store_done[slot], float(ti))
+                stalls[min(row + 1, rows.shape[0] - 1), _DRAIN] += drained - ti
                 cta_drained[c] = max(cta_drained[c], drained)
                 live[slot] = False
                 for m in range(n_members[s]):
@@ -522,7 +533,7 @@ def run_sm(
                                 _release(
                                     c,
                                     bid,
-                                    now + p[sp.BARRIER_LATENCY],
+                                    ti + p[sp.BARRIER_LATENCY],
                                     arrived,
                                     cta_warps,
                                     warps_per_cta,
@@ -544,13 +555,13 @@ def run_sm(
             at = base
             why = _WAIT
             if action == ACTION_BRANCH and nrow != row + 1:
-                at = max(at, now + int(p[sp.BRANCH_LATENCY]))
+                at = max(at, ti + int(p[sp.BRANCH_LATENCY]))
                 why = _BRANCH
             # instruction fetch
             line = nrow // LINE_ROWS
             if line != row // LINE_ROWS:
                 got = fetch_stream(
-                    line, float(now), s, n_code_lines, p, l0_tag, l0_ready, l1i_tag, l1i_ready, fetch_free
+                    line, float(ti), s, n_code_lines, p, l0_tag, l0_ready, l1i_tag, l1i_ready, fetch_free
                 )
                 if got > at:
                     at = int(np.ceil(got))
@@ -564,7 +575,7 @@ def run_sm(
             if action == ACTION_COMMIT:
                 b = int(r["write_barrier"])
                 b = b if b < 6 else 0
-                group = max(copy_group[slot], float(now) + 1)
+                group = max(copy_group[slot], float(ti) + 1)
                 copy_group[slot] = 0.0
                 # groups complete in order
                 if sb_count[slot, b] > 0:
@@ -584,12 +595,12 @@ def run_sm(
                         at = int(np.ceil(t))
                         why = sb_reason[slot, b]
             elif action == ACTION_MEMBAR:
-                t = max(float(now) + latency, servers[LAST_STORE] + p[sp.MEMBAR_ROUND_TRIP])
+                t = max(float(ti) + latency, servers[LAST_STORE] + p[sp.MEMBAR_ROUND_TRIP])
                 if t > at:
                     at = int(np.ceil(t))
                     why = _MEMBAR
             elif action == ACTION_SLEEP:
-                at = max(at, now + int(p[sp.SLEEP_CYCLES]))
+                at = max(at, ti + int(p[sp.SLEEP_CYCLES]))
                 why = _SLEEP
             wait_until[slot] = base
             if action == ACTION_BARRIER or action == ACTION_ARRIVE:
@@ -599,7 +610,7 @@ def run_sm(
                 if need == 0 or need > cta_live[c]:
                     need = cta_live[c]
                 arrived[c, bid] += 1
-                servers[BARRIER_FREE] = max(servers[BARRIER_FREE], float(now)) + p[sp.BARRIER_ARRIVAL]
+                servers[BARRIER_FREE] = max(servers[BARRIER_FREE], float(ti)) + p[sp.BARRIER_ARRIVAL]
                 ready_at[slot] = at
                 reason[slot] = why
                 if action == ACTION_BARRIER:
@@ -627,8 +638,8 @@ def run_sm(
                 reason[slot] = why
             if ready_at[slot] < best_next:
                 best_next = ready_at[slot]
-            if best_next <= now:
-                best_next = now + 1
+            if best_next <= ti:
+                best_next = ti + 1
             next_time[s] = min(next_time[s], best_next)
 
     if servers[LAST_STORE] > end_time:

@@ -39,6 +39,7 @@ ROW = np.dtype(
         ("count", "<u2"),  # threads of a partial barrier, or n of DEPBAR.LE; 0 = whole CTA
         ("variable", "u1"),  # result guarded by a scoreboard
         ("strong", "u1"),  # load that must not hit L1 (.STRONG.GPU, .SYS, .MMIO)
+        ("float_atomic", "u1"),  # atomic on a floating-point number
         ("bypass_l1", "u1"),  # LDGSTS.BYPASS
         ("per_sm", "u1"),  # one unit serves the whole SM
         ("interval", "<f4"),  # cycles the pipe of a sub-core (or the SM when shared) is taken
@@ -69,7 +70,7 @@ def build_rows(program: Program, target: Target) -> np.ndarray:
 
 
 def _set_action(rows: np.ndarray, i: int, instruction: Instruction) -> None:
-    opcode = instruction.opcode
+    opcode, modifiers = instruction.opcode, instruction.modifiers
     if opcode == "EXIT":
         rows["action"][i] = ACTION_EXIT
     elif opcode == "BAR":
@@ -95,6 +96,8 @@ def _set_action(rows: np.ndarray, i: int, instruction: Instruction) -> None:
     if opcode in ("LDG", "LD") and ("STRONG" in instruction.modifiers or "MMIO" in instruction.modifiers):
         # .STRONG.SM may hit L1; wider scopes may not (PTX memory model)
         rows["strong"][i] = 0 if instruction.has("SM") or instruction.has("CTA") else 1
+    if opcode in ("RED", "REDG", "ATOM", "ATOMG") and any(m.startswith(("F32", "F64", "F16", "BF16")) for m in modifiers):
+        rows["float_atomic"][i] = 1
     if opcode == "LDGSTS" and instruction.has("BYPASS"):
         rows["bypass_l1"][i] = 1
 

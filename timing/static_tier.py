@@ -22,6 +22,7 @@ from interpreter.trace import COUNTS, Trace
 from timing.confidence import confidence, coverage
 from timing.estimate import Estimate
 from timing.occupancy import Occupancy, Waves, occupancy, waves
+from timing.reuse import LINE_SHIFT, SECTOR_MASK, LoadReuse, lines_of, load_reuse
 from timing.serial_pass import serial_cycles
 from timing.target import Target, row_timing
 from timing.target_parameters import l2_hit_share
@@ -42,7 +43,6 @@ OVERLAP_NORM = 2.5
 _GLOBAL_LOADS = (MemoryKind.LOAD_GLOBAL, MemoryKind.COPY_ASYNC)
 _GLOBAL_ATOMICS = (MemoryKind.ATOMIC_GLOBAL, MemoryKind.REDUCE_GLOBAL)
 _SHARED = (MemoryKind.LOAD_SHARED, MemoryKind.STORE_SHARED, MemoryKind.ATOMIC_SHARED)
-_LINE_SHIFT, _SECTOR_MASK = np.uint64(4), np.uint64(15)  # fields of a trace's line entry
 _MIO_PIPES = (Pipe.LSU, Pipe.XU, Pipe.SPECIAL, Pipe.ASYNC)
 
 
@@ -64,14 +64,14 @@ class AtomicUse:
 class Scout:
     """What a few executed CTAs tell about the rest.
 
-    `counts` has dtype COUNTS, one row an instruction, summed over `ctas` CTAs. `unique_sectors` is the mean number of
-    different 32-byte sectors a CTA loads from global memory (None: not known, every access then goes to L2), `atomics`
-    where its global atomics go (None: not known, no line is then a bottleneck).
+    `counts` has dtype COUNTS, one row an instruction, summed over `ctas` CTAs. `reuse` says what L1 can keep of the
+    global loads (None: not known, every access then goes to L2), `atomics` where the global atomics go (None: not
+    known, no line is then a bottleneck).
     """
 
     counts: np.ndarray
     ctas: int
-    unique_sectors: float | None = None
+    reuse: LoadReuse | None = None
     atomics: AtomicUse | None = None
 
     def __post_init__(self) -> None:
@@ -111,19 +111,6 @@ class StaticBounds:
         return {name: value * rate for name, value in self.bounds.items()}
 
 
-def unique_sectors(trace: Trace, rows: np.ndarray) -> float:
-    """Mean number of different global sectors that a traced CTA loads; `rows` is row_timing's array."""
-    wanted = np.isin(rows["memory"], _GLOBAL_LOADS)
-    total = 0
-    for cta in range(len(trace.ctas)):
-        _, touched = _lines_of(trace, cta, wanted)
-        order, where = np.unique(touched >> _LINE_SHIFT, return_inverse=True)
-        masks = np.zeros(len(order), np.uint8)
-        np.bitwise_or.at(masks, where, (touched & _SECTOR_MASK).astype(np.uint8))
-        total += int(np.bitwise_count(masks).sum())
-    return total / max(1, len(trace.ctas))
-
-
 def atomic_use(trace: Trace, rows: np.ndarray) -> AtomicUse | None:
     """Where the traced CTAs' global atomics go, None when there are none. One CTA alone is taken to share its lines."""
     wanted = np.isin(rows["memory"], _GLOBAL_ATOMICS)
@@ -131,12 +118,12 @@ def atomic_use(trace: Trace, rows: np.ndarray) -> AtomicUse | None:
     same = [0, 0]  # integers, floating point
     union: set[int] = set()
     for cta in range(len(trace.ctas)):
-        events, touched = _lines_of(trace, cta, wanted)
-        sectors += int(np.bitwise_count(touched & _SECTOR_MASK).sum())
+        events, touched = lines_of(trace, cta, wanted)
+        sectors += int(np.bitwise_count(touched & SECTOR_MASK).sum())
         floating = rows["floating"][events["row"]] > 0
         same[0] += int(events["wavefronts"][~floating].sum())
         same[1] += int(events["wavefronts"][floating].sum())
-        lines = np.unique(touched >> _LINE_SHIFT)
+        lines = np.unique(touched >> LINE_SHIFT)
         each += len(lines)
         union.update(lines.tolist())
     n = len(trace.ctas)
@@ -146,18 +133,9 @@ def atomic_use(trace: Trace, rows: np.ndarray) -> AtomicUse | None:
     return AtomicUse(sectors / n, same[0] / n, same[1] / n, len(union) if shared else each / n, shared)
 
 
-def _lines_of(trace: Trace, cta: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Events of one traced CTA whose row is wanted, and their line entries."""
-    first, last = cta * trace.warps_per_cta, (cta + 1) * trace.warps_per_cta
-    events = trace.events[trace.warp_start[first] : trace.warp_start[last]]
-    lines = trace.lines[trace.line_start[first] : trace.line_start[last]]
-    chosen = wanted[events["row"]]
-    return events[chosen], lines[np.repeat(chosen, events["lines"])]
-
-
 def scout_of(counts: np.ndarray, trace: Trace, rows: np.ndarray) -> Scout:
     """The scout of traced CTAs: `counts` (dtype COUNTS) summed over them, `rows` row_timing's array."""
-    return Scout(counts, len(trace.ctas), unique_sectors(trace, rows), atomic_use(trace, rows))
+    return Scout(counts, len(trace.ctas), load_reuse(trace, rows), atomic_use(trace, rows))
 
 
 class LaunchShape(Protocol):
@@ -240,11 +218,15 @@ def static_bounds(
     spread = waves(grid_ctas, target.sm_count, resident.ctas_per_sm)
     executed = _executed(program, resident.warps_per_cta, scout)
     spilled = program.stack * threads * resident.ctas_per_sm
-    traffic = _traffic(rows, executed, scout, max(0.0, 1.0 - resident.l1_bytes / spilled) if spilled else 0.0)
+    local_misses = max(0.0, 1.0 - resident.l1_bytes / spilled) if spilled else 0.0
+    at_once = min(resident.ctas_per_sm, spread.busiest_sm_ctas)
+    traffic = _traffic(rows, executed, scout, local_misses, resident.l1_bytes / at_once)
 
     dram_bytes = 0.0
     if footprint_bytes is not None:
         dram_bytes = footprint_bytes * (1.0 if l2 == "cold" else 1.0 - l2_hit_share(target, footprint_bytes))
+        if scout is not None and scout.reuse is not None:
+            dram_bytes += grid_ctas * _reread(target, scout.reuse, min(grid_ctas, spread.slots), footprint_bytes)
     moved = grid_ctas * traffic.l2_bytes
     miss_share = min(1.0, dram_bytes / moved) if moved else 0.0
     global_latency = _global_latency(target, miss_share)
@@ -298,7 +280,7 @@ class _Traffic:
     l2_store_bytes: float
     atomic_sectors: float
     atomic_lanes: float
-    l1_miss_share: float  # of loaded global sectors, those that L1 does not have from the same CTA
+    l1_miss_share: float  # of loaded global sectors, those that L1 does not have
 
     @property
     def l2_bytes(self) -> float:
@@ -316,8 +298,11 @@ def _executed(program: Program, warps_per_cta: int, scout: Scout | None) -> np.n
     return scout.counts["instructions_executed"] / scout.ctas
 
 
-def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_misses: float) -> _Traffic:
-    """`local_misses`: the share of local loads that L1 cannot keep (a swept working set larger than L1).
+def _traffic(
+    rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_misses: float, l1_bytes: float
+) -> _Traffic:
+    """`local_misses`: the share of local loads that L1 cannot keep (a swept working set larger than L1); `l1_bytes`
+    of L1 are there for each CTA's global loads.
 
     Stores go through L1 to L2, local ones too (measured on an H200: local stores run at L2's write rate).
     """
@@ -342,8 +327,8 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_
     local_bytes = executed * width * SECTOR_BYTES  # 32 lanes
     shuffles = memory == MemoryKind.SHUFFLE
     loaded = needed = float(sectors[loads].sum())
-    if scout is not None and scout.unique_sectors is not None:
-        needed = min(loaded, scout.unique_sectors)
+    if scout is not None and scout.reuse is not None:
+        needed = min(loaded, scout.reuse.missed(l1_bytes))
     return _Traffic(
         dispatched=float(executed[np.isin(rows["pipe"], _MIO_PIPES)].sum()),
         stage_wavefronts=float(
@@ -357,6 +342,14 @@ def _traffic(rows: np.ndarray, executed: np.ndarray, scout: Scout | None, local_
         atomic_lanes=float(lanes[atomics].sum()),
         l1_miss_share=needed / loaded if loaded else 1.0,
     )
+
+
+def _reread(target: Target, reuse: LoadReuse, resident: int, footprint: float) -> float:
+    """Bytes a CTA loads from DRAM a second time since what all `resident` CTAs touched meanwhile exceeds L2."""
+    capacity = target.l2.warm_full_share * target.l2.bytes
+    if footprint <= capacity:
+        return 0.0
+    return (reuse.missed(capacity / resident) - reuse.first) * SECTOR_BYTES
 
 
 def _global_latency(target: Target, miss_share: float) -> float:

@@ -14,6 +14,9 @@ L1_WAYS = 4
 # Issue to the SM's load/store stage: an LDS that finds everything idle is in its data stage this long after issue. Only
 # where queueing starts depends on it; latencies are end to end.
 MIO_LATENCY = 8.0
+# SMs are out of step: what one leaves of its share of L2 and DRAM others use, and it gets it back later. The credit is
+# bounded by about the life of a short CTA; at the start of a launch, when all SMs are in step, there is none.
+SHARE_CREDIT = 4000.0
 
 
 def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: float) -> np.ndarray:
@@ -31,6 +34,9 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     l2_hit = l2_latency(target, footprint)
     p[sp.L2_LATENCY] = l2_hit - MIO_LATENCY
     p[sp.DRAM_LATENCY] = target.dram.latency_cycles - MIO_LATENCY
+    p[sp.READ_PORT_CYCLES] = SECTOR / target.l2.bytes_per_clk_per_sm
+    p[sp.WRITE_PORT_CYCLES] = SECTOR / target.l2.write_bytes_per_clk_per_sm
+    p[sp.SHARE_CREDIT] = SHARE_CREDIT
     shares = _shares(target, active)
     for index, value in zip(_SHARES, shares, strict=True):
         p[index] = value
@@ -48,6 +54,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.ATOMIC_CHIP_CYCLES] = active / l2.atomics_per_clk
     p[sp.HOT_SECTOR_CYCLES] = active * l2.atomic_line_sector_cycles
     p[sp.HOT_SAME_CYCLES] = active / l2.same_address_atomics_per_clk
+    p[sp.HOT_SAME_FLOAT_CYCLES] = active / l2.same_address_float_atomics_per_clk
     p[sp.ATOMIC_QUEUE_CYCLES] = l2_hit
     p[sp.MIO_LATENCY] = MIO_LATENCY
     p[sp.MIO_QUEUE] = target.mio.queue_entries + target.mio.latch_entries
@@ -59,7 +66,6 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.SHUFFLE_CYCLES] = target.mio.dispatch_interval_cycles
     wide = target.class_timing("ldg")
     p[sp.WIDTH_CYCLES] = max(wide.latency_of(16) - wide.latency, 0.0) / 16.0
-    p[sp.READ_WINDOW] = 3.0
     front = target.front_end
     p[sp.L0_LINES] = max(front.l0_bytes // front.line_bytes, 4)
     p[sp.L1I_LINES] = max(front.l1i_bytes // front.line_bytes, 4)
@@ -98,13 +104,12 @@ _TAIL_SHARES = (
 
 def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
     """Cycles a sector takes of one SM's share when `active` SMs divide L2 and DRAM: reads, writes, DRAM reads, writes."""
-    read_port, write_port = target.l2.bytes_per_clk_per_sm, target.l2.write_bytes_per_clk_per_sm
     dram = target.dram_bytes_per_clk / active
     return (
-        SECTOR / min(read_port, target.l2.bytes_per_clk / active),
-        SECTOR / min(write_port, target.l2.write_bytes_per_clk / active),
-        SECTOR / min(dram * target.dram.read_efficiency, read_port),
-        SECTOR / min(dram * target.dram.mixed_efficiency, write_port),
+        SECTOR * active / target.l2.bytes_per_clk,
+        SECTOR * active / target.l2.write_bytes_per_clk,
+        SECTOR / (dram * target.dram.read_efficiency),
+        SECTOR / (dram * target.dram.mixed_efficiency),
     )
 
 

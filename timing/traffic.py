@@ -76,3 +76,14 @@ def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, 
             shared = pairs > 1.2 * distinct or len(trace.ctas) == 1 and grid_ctas > 1
         out.append(Region(first, last, read, min(read, float(size)), written, min(written, float(size)), bool(shared)))
     return out
+
+
+def local_bytes_per_warp(trace: Trace) -> float:
+    """Mean bytes of local memory (stack, spills) that a traced warp touches."""
+    line = trace.lines >> np.uint64(4)
+    local = line >= np.uint64(LOCAL_LINE)
+    if not local.any():
+        return 0.0
+    warp = np.repeat(np.arange(len(trace.line_start) - 1, dtype=np.uint64), np.diff(trace.line_start))
+    keys = (warp[local] << np.uint64(32)) | (line[local] - np.uint64(LOCAL_LINE))
+    return float(np.unique(keys).size * LINE_BYTES / max(len(trace.line_start) - 1, 1))

@@ -210,3 +210,27 @@ def test_l2_keeps_small_footprints_and_loses_large_ones() -> None:
     assert l2_hit_share(H200, 60e6) == 0.0
     shares = [l2_hit_share(H200, f) for f in np.linspace(30e6, 60e6, 20)]
     assert shares == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("FFMA 1 EEZ, 1 OOZ", [("EEZ", 1), ("OOZ", 1)]),
+        ("FFMA 2 EEZ, 2 OOZ", [("EEZ", 2), ("OOZ", 2)]),
+        ("FFMA 4 EEZ, 4 OOZ", [("EEZ", 4), ("OOZ", 4)]),
+        ("FFMA 1 EEO, 1 OOE", [("EEO", 1), ("EOO", 1)]),
+        ("FFMA 2 EEO, 2 OOE", [("EEO", 2), ("EOO", 2)]),
+        ("FFMA EEE, OOO", [("EEE", 1), ("OOO", 1)]),
+        ("FFMA EEE, 3 ZZZ", [("EEE", 1), ("ZZZ", 3)]),
+        ("FFMA 2 EEZ, 2 ZZZ", [("EEZ", 2), ("ZZZ", 2)]),
+        ("FFMA 8 EEZ, 8 ZZZ", [("EEZ", 8), ("ZZZ", 8)]),
+    ],
+)
+def test_reads_of_neighbours_share_the_ports_as_on_the_h200(name: str, pattern: list[tuple[str, int]]) -> None:
+    banks = BANKS | {"OOZ": (0, 2), "ZZZ": (0, 0)}
+    kernel = Kernel()
+    for _ in range(4):
+        for kind, count in pattern:
+            for _ in range(count):
+                kernel.add(Pipe.FMA, reads_even=banks[kind][0], reads_odd=banks[kind][1])
+    assert rate(kernel, 4) == pytest.approx(recorded(name, 4), abs=0.08)

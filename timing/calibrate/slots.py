@@ -98,6 +98,11 @@ def _zip(*patterns: list[Slot]) -> list[Slot]:
     return [pattern[i % len(pattern)] for i in range(length) for pattern in patterns]
 
 
+def _runs(length: int, first: str, second: str) -> list[Slot]:
+    """`length` FFMAs with the banks `first`, then as many with `second`."""
+    return [*(_rotating("FFMA", first) * 3)[:length], *(_rotating("FFMA", second) * 3)[:length]]
+
+
 def cases() -> dict[str, list[Slot]]:
     """Patterns by name. Banks are those of operands A, B, C; a name's `reuse` says which slots carry the flag."""
     found: dict[str, list[Slot]] = {}
@@ -127,6 +132,19 @@ def cases() -> dict[str, list[Slot]]:
     found["FFMA + IMAD + IADD3, all EOZ"] = _zip(
         _rotating("FFMA", "EOZ"), _rotating("IMAD", "EOZ"), _rotating("IADD3", "EOZ")
     )
+    # instructions that need opposite banks: how far the ports' work may be spread over neighbours
+    for run in (1, 2, 3, 4, 8):
+        found[f"FFMA {run} EEZ, {run} OOZ"] = _runs(run, "EEZ", "OOZ")
+        found[f"FFMA {run} EEO, {run} OOE"] = _runs(run, "EEO", "OOE")
+    found["FFMA EEE, OOO"] = _runs(1, "EEE", "OOO")
+    found["FFMA EEE, 2 EOZ"] = [*_rotating("FFMA", "EEE")[:1], *_rotating("FFMA", "EOZ")[:2]]
+    found["FFMA EEE, 2 OZZ"] = [*_rotating("FFMA", "EEE")[:1], *_rotating("FFMA", "OZZ")[:2]]
+    found["FFMA EEE, 3 ZZZ"] = [*_rotating("FFMA", "EEE")[:1], *[Slot("FFMA", RZ, RZ, RZ)] * 3]
+    found["FFMA EEZ, ZZZ"] = [*_rotating("FFMA", "EEZ")[:1], Slot("FFMA", RZ, RZ, RZ)]
+    found["FFMA 2 EEZ, 2 ZZZ"] = [*_rotating("FFMA", "EEZ")[:2], *[Slot("FFMA", RZ, RZ, RZ)] * 2]
+    found["FFMA 3 EEZ, 3 ZZZ"] = [*_rotating("FFMA", "EEZ")[:3], *[Slot("FFMA", RZ, RZ, RZ)] * 3]
+    found["FFMA 8 EEZ, 8 ZZZ"] = [*(_rotating("FFMA", "EEZ") * 3)[:8], *[Slot("FFMA", RZ, RZ, RZ)] * 8]
+    found["FADD EE, FFMA OOE"] = _zip(_rotating("FADD", "EEZ"), _rotating("FFMA", "OOE"))
     for stall in range(16):
         for keep in (0, 1):
             found[f"FFMA EOZ stall {stall} keep {keep}"] = [Slot("FFMA", 0, 5, RZ, stall=stall, keep=keep)]

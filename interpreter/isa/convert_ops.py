@@ -1,7 +1,7 @@
 """Conversions between integers and floats of all widths, and packed narrow formats.
 
-Float to integer saturates; NaN gives 0 with .NTZ, else the most negative (signed) pattern. Names read destination first:
-F2I.S64.F32 is float to 64-bit integer, F2F.F16.F32 float to half. The default type is S32 or F32.
+Float to integer saturates; NaN gives 0 with .NTZ, else the most negative (signed) pattern. Names read destination
+first: F2I.S64.F32 is float to 64-bit integer, F2F.F16.F32 float to half. The default type is S32 or F32.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FP32 arithmetic: add, multiply, fused multiply-add and their packed and mixed forms, min/max, compares, selects.
 
 Rules of the hardware (CUDA C++ Programming Guide, "Floating-Point Standard"; PTX ISA): IEEE 754 with the rounding modes
-named in the modifiers, denormals kept unless .FTZ (which flushes inputs and result to a zero of the same sign), every NaN
-result is 0x7fffffff.
+named in the modifiers, denormals kept unless .FTZ (which flushes inputs and result to a zero of the same sign), every
+NaN result is 0x7fffffff.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from interpreter.isa.parts import (
     logic,
     parts,
     pick,
+    predicate_latency,
     uniform,
     write_setp,
 )
@@ -81,7 +82,8 @@ def ffma(e: Emitter, i: Instruction) -> None:
 
 
 def _two_lanes(e: Emitter, i: Instruction, op: Operand) -> tuple[Value, Value]:
-    """Low and high F32 of a packed operand: a register pair (.F32x2.HI_LO), or one float for both (.F32, immediates)."""
+    """Low and high F32 of a packed operand: a register pair (.F32x2.HI_LO), or one float for both (.F32,
+    immediates)."""
     if op.kind is OperandKind.IMMEDIATE or op.modifiers == ("F32",):
         words = [e.bits(op)] * 2
     elif op.modifiers == ("F32x2", "HI_LO"):
@@ -208,7 +210,7 @@ def compare_name(i: Instruction) -> str:
     "UFSETP",
     modifiers=(*COMPARES, "FTZ", "AND", "OR", "XOR"),
     pipe=alu_pipe,
-    latency=alu_latency,
+    latency=predicate_latency,
     operands=(5, 5),
 )
 def fsetp(e: Emitter, i: Instruction) -> None:
@@ -236,8 +238,8 @@ def fset(e: Emitter, i: Instruction) -> None:
 def fchk(e: Emitter, i: Instruction) -> None:
     """True when the quotient a / b may not be computed by the short Newton sequence, by exponents alone.
 
-    The rule, measured on an H200 for all pairs of exponents: a divisor below 2**-125 or from 2**125 on, a dividend below
-    2**-102, an infinity or NaN, or exponents 127 or more apart upward, 125 or more downward.
+    The rule, measured on an H200 for all pairs of exponents: a divisor below 2**-125 or from 2**125 on, a dividend
+    below 2**-102, an infinity or NaN, or exponents 127 or more apart upward, 125 or more downward.
     """
     p, x, y = i.operands
     ea, eb = ((e.bits(op) >> 23) & 0xFF for op in (x, y))

@@ -257,7 +257,7 @@ def _comparison(e: Emitter, i: Instruction) -> tuple[list[Value], Operand]:
     "HSETP2",
     modifiers=(*COMPARES, "BF16_V2", "FTZ", "AND", "OR", "XOR", "H_AND"),
     pipe=Pipe.ALU,
-    latency="alu",
+    latency="alu_predicate",
     operands=(5, 6),
 )
 def hsetp2(e: Emitter, i: Instruction) -> None:

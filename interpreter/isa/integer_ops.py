@@ -1,7 +1,7 @@
 """Integer arithmetic: adds with carries, multiply-add, LEA, and the 64-bit forms of sm_100 and sm_120.
 
-A uniform twin (UIADD3, ULEA, ...) shares the vector opcode's meaning. Carries live in predicates; a negated source counts
-as its complement plus one in the carry, so that a - 0 carries out (no borrow).
+A uniform twin (UIADD3, ULEA, ...) shares the vector opcode's meaning. Carries live in predicates; a negated source
+counts as its complement plus one in the carry, so that a - 0 carries out (no borrow).
 """
 
 from __future__ import annotations
@@ -104,7 +104,11 @@ def _iadd_pipe(i: Instruction, sm: int) -> Pipe:
     return Pipe.UNIFORM if uniform(i) else Pipe.FMA
 
 
-@opcode("IADD", "UIADD", modifiers=("X", "64"), pipe=_iadd_pipe, latency=alu_latency, operands=(3, 7))
+def _iadd_latency(i: Instruction, sm: int) -> str:
+    return "uniform" if uniform(i) else "iadd"
+
+
+@opcode("IADD", "UIADD", modifiers=("X", "64"), pipe=_iadd_pipe, latency=_iadd_latency, operands=(3, 7))
 def iadd(e: Emitter, i: Instruction) -> None:
     """sm_120's two-source add."""
     p = parts(i, 2)

@@ -1,6 +1,7 @@
 """Narrow float formats: FP8 (E4M3, E5M2), FP6 (E2M3, E3M2), FP4 (E2M1) and the scale format E8M0.
 
-Layouts: OCP "8-bit Floating Point Specification" and "Microscaling Formats (MX)" specification; conversions: PTX ISA, cvt.
+Layouts: OCP "8-bit Floating Point Specification" and "Microscaling Formats (MX)" specification; conversions: PTX ISA,
+cvt.
 """
 
 from __future__ import annotations

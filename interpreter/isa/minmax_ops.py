@@ -76,7 +76,8 @@ def imnmx(e: Emitter, i: Instruction) -> None:
 
 @opcode("VIMNMX", "UVIMNMX", modifiers=(*_TYPES, "RELU"), pipe=_minmax_pipe, latency=alu_latency, operands=(4, 7))
 def vimnmx(e: Emitter, i: Instruction) -> None:
-    """min or max of two; .RELU: then max with 0. Packed: the predicates say where a was taken (low field, high field)."""
+    """min or max of two; .RELU: then max with 0. Packed: the predicates say where a was taken (low field, high
+    field)."""
     p = parts(i, 2)
     smaller = is_min(e, p.ins[0])
     signed, packed = _signed(i), _packed(i)

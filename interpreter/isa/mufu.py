@@ -1,10 +1,10 @@
 """The functions of the special function unit (MUFU), FP32 in and out, to the last bit.
 
 The unit looks up a segment by the top bits of a fixed-point argument and evaluates C0 + C1 * x + C2 * x**2 on the bits
-below (Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator", ARITH 2005). Here x**2 comes from a
-squarer that leaves out the low columns of its partial products, the sum has 40 fraction bits, and the result is truncated
-to 24 significant bits. Tables, column counts and special cases were fitted to full mantissa sweeps on an H200 and
-reproduce them without exception. That other generations hold the same tables is an assumption.
+below (Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator", ARITH 2005). Here x**2 comes
+from a squarer that leaves out the low columns of its partial products, the sum has 40 fraction bits, and the result
+is truncated to 24 significant bits. Tables, column counts and special cases were fitted to full mantissa sweeps on an
+H200 and reproduce them without exception. That other generations hold the same tables is an assumption.
 
 Denormal inputs are zeros and denormal results flush to zero (TANH keeps both).
 """
@@ -151,7 +151,8 @@ def ex2(e: Emitter, x: Value) -> Value:
 
 
 def lg2(e: Emitter, x: Value) -> Value:
-    """log2(x): exponent plus interpolated fraction, cut to 36 fraction bits; below zero its complement is the magnitude."""
+    """log2(x): exponent plus interpolated fraction, cut to 36 fraction bits; below zero its complement is the
+    magnitude."""
     bits, exponent, mantissa = _parts(e, x)
     fraction = interpolate(e, "LG2", mantissa >> 17, mantissa & 0x1FFFF) & ~15
     total = (e.sext(exponent - 127) << FRACTION) + fraction
@@ -165,7 +166,8 @@ def lg2(e: Emitter, x: Value) -> Value:
 
 
 def _turn(e: Emitter, x: Value, cosine: bool) -> Value:
-    """sin or cos of x turns: 25 fraction bits, of which two pick the quadrant; odd quadrants run backwards (complement)."""
+    """sin or cos of x turns: 25 fraction bits, of which two pick the quadrant; odd quadrants run backwards
+    (complement)."""
     bits, exponent, mantissa = _parts(e, x)
     whole = e.select(e.eq(exponent, 0), 0, mantissa | HIDDEN)
     up = exponent - 125

@@ -1,7 +1,7 @@
 """Coefficients of the special function unit's interpolation tables.
 
-Found from results measured on an H200: within each segment the results of a full sweep of the mantissa admit exactly one
-quadratic on the datapath that `interpreter.isa.mufu` describes, and it reproduces every one of them.
+Found from results measured on an H200: within each segment the results of a full sweep of the mantissa admit exactly
+one quadratic on the datapath that `interpreter.isa.mufu` describes, and it reproduces every one of them.
 
 One triple a segment: constant term in units of 2**-26, slope and curvature in units of 2**-40 a step of their factor.
 """

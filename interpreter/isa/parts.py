@@ -120,6 +120,11 @@ def alu_latency(i: Instruction, sm: int) -> str:
     return "uniform" if uniform(i) else "alu"
 
 
+def predicate_latency(i: Instruction, sm: int) -> str:
+    """Of an ALU result that is a predicate."""
+    return "uniform" if uniform(i) else "alu_predicate"
+
+
 def fma_pipe(i: Instruction, sm: int) -> Pipe:
     return Pipe.UNIFORM if uniform(i) else Pipe.FMA
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interpreter.isa.logic_ops import lut3
-from interpreter.isa.parts import alu_latency, alu_pipe, is_predicate, write_setp
+from interpreter.isa.parts import alu_latency, alu_pipe, is_predicate, predicate_latency, write_setp
 from interpreter.isa.registry import opcode
 from interpreter.isa.value import I32, MASK, Emitter, Unsupported, Value
 from interpreter.program import Instruction, Operand, OperandKind
@@ -27,7 +27,7 @@ def integer_compare(e: Emitter, name: str, a: Value, b: Value, signed: bool) -> 
     "UISETP",
     modifiers=(*_COMPARES, "U32", "S32", "U64", "S64", "AND", "OR", "XOR", "EX"),
     pipe=alu_pipe,
-    latency=alu_latency,
+    latency=predicate_latency,
     operands=(5, 6),
 )
 def isetp(e: Emitter, i: Instruction) -> None:
@@ -70,7 +70,7 @@ def _sign(e: Emitter, op: Operand) -> Value:
     return ~negative if op.invert else negative
 
 
-@opcode("PLOP3", "UPLOP3", modifiers=("LUT",), pipe=alu_pipe, latency=alu_latency, operands=(7, 7))
+@opcode("PLOP3", "UPLOP3", modifiers=("LUT",), pipe=alu_pipe, latency=predicate_latency, operands=(7, 7))
 def plop3(e: Emitter, i: Instruction) -> None:
     """Two functions of three predicates, one table a destination; tables as LOP3's."""
     pu, pv, a, b, c, table_u, table_v = i.operands
@@ -117,7 +117,7 @@ def p2r(e: Emitter, i: Instruction) -> None:
     e.write(d, total)
 
 
-@opcode("R2P", modifiers=("B1", "B2", "B3"), pipe=alu_pipe, latency=alu_latency, operands=(3, 3))
+@opcode("R2P", modifiers=("B1", "B2", "B3"), pipe=alu_pipe, latency=predicate_latency, operands=(3, 3))
 def r2p(e: Emitter, i: Instruction) -> None:
     """Set the predicates named in the mask from bits 0..6 of a register (of its byte .Bn)."""
     _, a, mask_op = i.operands

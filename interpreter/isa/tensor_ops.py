@@ -1,7 +1,7 @@
 """Warp matrix instructions: HMMA, QMMA, IMMA, DMMA. D = A * B + C on fragments spread over the lanes.
 
-Fragment layouts: PTX ISA, "Matrix Fragments for mma". With g = lane // 4 and t = lane % 4, a lane holds elements of rows
-g and g + 8 of A (columns by t), of column g of B (rows by t), and of columns 2t and 2t + 1 of C and D.
+Fragment layouts: PTX ISA, "Matrix Fragments for mma". With g = lane // 4 and t = lane % 4, a lane holds elements of
+rows g and g + 8 of A (columns by t), of column g of B (rows by t), and of columns 2t and 2t + 1 of C and D.
 
 Arithmetic of the floating forms, measured on an H200 (random operands over all exponents, no differences): the products
 are exact; products and accumulator are aligned to the largest exponent, where a product's exponent is the sum of its
@@ -83,8 +83,8 @@ def aligned_sum(e: Emitter, products: list[tuple[Scaled, Scaled]], c: Scaled) ->
 
 
 def _to_f32(e: Emitter, total: Value, special: Value) -> Value:
-    """Cut toward zero to F32, but an overflow is infinite, and what is cut to nothing is +0. Infinities and NaN among the
-    terms count as in IEEE sums."""
+    """Cut toward zero to F32, but an overflow is infinite, and what is cut to nothing is +0. Infinities and NaN among
+    the terms count as in IEEE sums."""
     finite = e.lt(e.abs(special), float("inf"))
     result = e.f32_of(total, "RZ") + 0.0
     far = e.ge(e.abs(total), 2.0**128)
@@ -118,7 +118,8 @@ def _registers(e: Emitter, op: Operand, count: int) -> list[Value]:
 
 
 def _spread(e: Emitter, own: list[list[list[Scaled]]], sources: Callable[[int, int], list[int]]) -> list[list[Scaled]]:
-    """own[which][block] lists a lane's own elements of k block `block`; the result's [which] lists all of k in order."""
+    """own[which][block] lists a lane's own elements of k block `block`; the result's [which] lists all of k in
+    order."""
     result = []
     for which, blocks in enumerate(own):
         elements = []
@@ -181,6 +182,9 @@ def _mma_float(
 
 def _mma_pipe_latency(i: Instruction, sm: int) -> str:
     shape = next((m for m in i.modifiers if m.isdigit() or "x" in m), "")
+    if i.opcode == "IMMA" and (i.has("S4") or i.has("U4")):
+        # as the 8-bit shape with as many operand bits
+        shape = {"8832": "8816", "16832": "16816", "16864": "16832"}[shape]
     name = f"{i.opcode.lower()}_{shape}"
     if i.opcode == "HMMA":
         return name + ("_tf32" if i.has("TF32") else "_f32" if i.has("F32") else "_f16")
@@ -302,11 +306,15 @@ def imma(e: Emitter, i: Instruction) -> None:
 # ------------------------------------------------------------------ doubles
 
 
+def _dmma_latency(i: Instruction, sm: int) -> str:
+    return "dmma_884" if i.modifiers[0] in ("884", "8x8x4") else "dmma_16816"
+
+
 @opcode(
     "DMMA",
     modifiers=("884", "8x8x4", "16x8x16", "16x8x8", "16x8x4"),
     pipe=Pipe.TENSOR,
-    latency="dmma",
+    latency=_dmma_latency,
     variable=True,
     operands=(4, 4),
 )

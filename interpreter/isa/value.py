@@ -22,8 +22,8 @@ Rules of an emitter
 
 Kinds: I32 and I64 are bit patterns without a sign; operations where sign matters take `signed`. F32 and F64 are IEEE,
 round to nearest even, denormals kept; `e.ftz` flushes. MASK holds one bit a lane. Python numbers mix with values and
-take the value's kind. NaN: `write` stores every F32 NaN as 0x7fffffff, as the hardware does (CUDA C++ Programming Guide,
-"Floating-Point Standard"); to move float bits untouched, use I32.
+take the value's kind. NaN: `write` stores every F32 NaN as 0x7fffffff, as the hardware does (CUDA C++ Programming
+Guide, "Floating-Point Standard"); to move float bits untouched, use I32.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class Emitter(ABC):
 
     @abstractmethod
     def rows(self, op: Operand, count: int) -> list[Value]:
-        """`count` consecutive 32-bit rows of a REGISTER, UNIFORM, CONSTANT or IMMEDIATE operand as I32, no prefix applied.
+        """`count` consecutive 32-bit rows of a REGISTER, UNIFORM, CONSTANT or IMMEDIATE operand as I32, no prefix
+        applied.
 
         RZ and URZ give zeros for every row. c[b][o] gives the words at o, o + 4, ... An immediate gives its pattern in
         row 0 and zeros above (see `i64` and `f64` for the sign-extended and the double forms).
@@ -168,7 +169,8 @@ class Emitter(ABC):
 
     @abstractmethod
     def literal(self, op: Operand) -> int:
-        """The 32-bit pattern of an IMMEDIATE (or the number of a SCOREBOARD or BARRIER) as a Python int, part of the form."""
+        """The 32-bit pattern of an IMMEDIATE (or the number of a SCOREBOARD or BARRIER) as a Python int, part of the
+        form."""
 
     def bits(self, op: Operand) -> Value:
         """The 32 bits of an operand as I32, ignoring prefixes (for packed halves, whose sign is applied a half)."""
@@ -274,9 +276,9 @@ class Emitter(ABC):
 
     @abstractmethod
     def binary(self, op: str, a: Value, b: Value) -> Value:
-        """Same kinds in, same kind out. add, sub, mul, div (floats, IEEE); udiv, urem, sdiv, srem (integers, a zero divisor gives
-        0); and, or, xor (integers, masks); shl, lshr, ashr (integers, count already below the width); umin, umax,
-        smin, smax (integers); fmin, fmax (IEEE minNum: the number wins over NaN, -0 < +0)."""
+        """Same kinds in, same kind out. add, sub, mul, div (floats, IEEE); udiv, urem, sdiv, srem (integers, a zero
+        divisor gives 0); and, or, xor (integers, masks); shl, lshr, ashr (integers, count already below the width);
+        umin, umax, smin, smax (integers); fmin, fmax (IEEE minNum: the number wins over NaN, -0 < +0)."""
 
     @abstractmethod
     def unary(self, op: str, a: Value) -> Value:
@@ -291,9 +293,9 @@ class Emitter(ABC):
     @abstractmethod
     def convert(self, op: str, a: Value, kind: Kind) -> Value:
         """bitcast (same width), zext, sext (I32 to I64; MASK to I32/I64), trunc (I64 to I32), fpext, fptrunc (nearest
-        even), sitofp, uitofp (nearest even), fptosi, fptoui (truncate, saturate, NaN gives 0), fptosi_in_range (truncate;
-        any result where the value does not fit), half_to_f32 (low 16 bits of an I32), f32_to_half (nearest even, into the
-        low 16 bits of an I32)."""
+        even), sitofp, uitofp (nearest even), fptosi, fptoui (truncate, saturate, NaN gives 0), fptosi_in_range
+        (truncate; any result where the value does not fit), half_to_f32 (low 16 bits of an I32), f32_to_half (nearest
+        even, into the low 16 bits of an I32)."""
 
     @abstractmethod
     def fused(self, a: Value, b: Value, c: Value) -> Value:
@@ -323,8 +325,8 @@ class Emitter(ABC):
 
     @abstractmethod
     def lookup(self, table: np.ndarray, index: Value) -> Value:
-        """Element of a constant 1-D table (uint32 gives I32, uint64 gives I64), index I32 taken modulo the length, which
-        is a power of two."""
+        """Element of a constant 1-D table (uint32 gives I32, uint64 gives I64), index I32 taken modulo the length,
+        which is a power of two."""
 
     # ------------------------------------------------------------------ built from the primitives
 
@@ -534,7 +536,8 @@ class Emitter(ABC):
         return s, self._sum_error(a, b, s)
 
     def _unit(self, x: Value) -> tuple[Value, Value]:
-        """(m, e as I32) with x = m * 2**e and 1 <= |m| < 2, for finite F64 x; zeros, infinities and NaN stay as they are."""
+        """(m, e as I32) with x = m * 2**e and 1 <= |m| < 2, for finite F64 x; zeros, infinities and NaN stay as they
+        are."""
         tiny = self.lt(self.abs(x), 2.0**-1022)
         bits = self.bitcast(self.select(tiny, x * 2.0**54, x), I64)
         field = self.hi32(bits) >> 20 & 0x7FF
@@ -549,8 +552,8 @@ class Emitter(ABC):
         return p, self.fused(ma, mb, -p), ea + eb
 
     def _scale(self, x: Value, exponent: Value) -> Value:
-        """x * 2**exponent for I32 exponents within 2200 of zero, in three steps that neither overflow nor lose bits unless
-        the result does."""
+        """x * 2**exponent for I32 exponents within 2200 of zero, in three steps that neither overflow nor lose bits
+        unless the result does."""
         third = self.ashr(exponent * 21846, 16)
         rest = exponent - third - third
         for e in (third, third, rest):
@@ -587,7 +590,8 @@ class Emitter(ABC):
         return self._step(x, up, move)
 
     def _towards(self, r: Value, difference: Value, rounding: str) -> Value:
-        """F64 r, a nearest rounding, moved to `rounding`; `difference` has the sign of exact value less r (NaN: no move).
+        """F64 r, a nearest rounding, moved to `rounding`; `difference` has the sign of exact value less r (NaN: no
+        move).
 
         An overflow to infinity counts as above the exact value and moves back to the largest finite number.
         """
@@ -618,7 +622,10 @@ class Emitter(ABC):
         overflow = self.lt(self.abs(a), float("inf")) & ~finite & ~self.is_nan(a)
         biggest = self.bitcast(self.const(I32, 0x7F7FFFFF), F32)
         inward = {
-            "RZ": self.const(MASK, 1), "RO": self.const(MASK, 1), "RM": self.gt(a, 0.0), "RP": self.lt(a, 0.0),
+            "RZ": self.const(MASK, 1),
+            "RO": self.const(MASK, 1),
+            "RM": self.gt(a, 0.0),
+            "RP": self.lt(a, 0.0),
         }[rounding]
         clipped = self.select(self.lt(a, 0.0), -biggest, biggest)
         return self.select(overflow & inward, clipped, self.select(finite, moved, r))
@@ -686,7 +693,9 @@ class Emitter(ABC):
     def broadcast(self, a: Value, lane: int) -> Value:
         return self.permute(a, [lane] * LANES)
 
-    def reduce(self, combine: Callable[[Value, Value], Value], a: Value, identity: Number, mask: Value | None = None) -> Value:
+    def reduce(
+        self, combine: Callable[[Value, Value], Value], a: Value, identity: Number, mask: Value | None = None
+    ) -> Value:
         """Combine the lanes in `mask` (default e.active) by a butterfly; the result is in all lanes. `combine` must be
         associative and commutative bit for bit (integers, not float sums)."""
         a = self.select(self.active if mask is None else mask, a, identity)

@@ -157,7 +157,7 @@ def _redux_float(e: Emitter, i: Instruction, name: str, d: Operand, a: Operand) 
     e.write(d, e.select(nan, missing, v) if i.has("NAN") else v)
 
 
-@opcode("MOVM", modifiers=("16", "MT88"), pipe=Pipe.LSU, latency="shuffle", variable=True, operands=(2, 2))
+@opcode("MOVM", modifiers=("16", "MT88"), pipe=Pipe.LSU, latency="movm", variable=True, operands=(2, 2))
 def movm(e: Emitter, i: Instruction) -> None:
     """Transpose of an 8 x 8 matrix of halves: lane 4r + p holds elements 2p and 2p + 1 of row r."""
     if i.modifiers != ("16", "MT88"):

@@ -203,7 +203,6 @@ class L2:
     atomics_per_clk: float  # 32-bit atomic sectors of all slices together, different addresses
     same_address_atomics_per_clk: float  # lanes a cycle on one address, integers
     same_address_float_atomics_per_clk: float  # the same, floating-point additions
-    same_address_float_atomics_per_clk: float  # the same for floating-point additions
     atomic_line_sector_cycles: float  # a line that all SMs use: cycles between two of its sectors' requests
     atomic_sm_lane_cycles: float  # one SM sending atomics: cycles a lane,
     atomic_sm_sector_cycles: float  # and a sector,

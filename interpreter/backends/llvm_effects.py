@@ -13,7 +13,7 @@ import llvmlite.ir as ir
 
 from interpreter.backends import layout
 from interpreter.backends.layout import W
-from interpreter.backends.llvm_code import INT32, V32, V64
+from interpreter.backends.llvm_code import INT32, V32
 from interpreter.backends.llvm_values import LlvmValues
 from interpreter.isa.value import I32, I64, Unsupported, Value
 from interpreter.program import Operand
@@ -94,14 +94,10 @@ class LlvmEmitter(LlvmValues):
         self._access(f"rt_atomic_{space}_{operation}_{kind}", self.active_bits)
         return self._rows_from("data", {"b128": 4, "u64": 2, "s64": 2, "f64": 2}.get(kind, 1))
 
-    def copy_to_shared(
-        self, address: Value, rows: Sequence[Value], width: int, mask: Value, read: Value
-    ) -> None:
+    def note_copy(self, source: Value, read: Value, written: Value) -> None:
+        self.code.store(source.raw, self.w, W["extra"])
         self.code.store(self.code.bits(read.raw), self.w, W["copy_lanes"])
-        self.code.store(self.code.bits(mask.raw), self.w, W["copy_stores"])
-        # the tracer of copies finds the global addresses in `extra`
-        self.code.store(self.code.load(V64, self.w, W["address"]), self.w, W["extra"])
-        self.store("shared", address, rows, width, mask)
+        self.code.store(self.code.bits(written.raw), self.w, W["copy_stores"])
 
     def load_constant(self, op: Operand, width: int, signed: bool = False) -> list[Value]:
         if not self.has_base(op) and not self.has_uniform(op):

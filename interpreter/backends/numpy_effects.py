@@ -236,10 +236,8 @@ class NumpyEmitter(NumpyValues):
         for lane, place in self._places(space, address, width, bits):
             self._write(place, content[:, lane].tobytes()[:width], lane)
 
-    def copy_to_shared(
-        self, address: Value, rows: Sequence[Value], width: int, mask: Value, read: Value
-    ) -> None:
-        self.store("shared", address, rows, width, mask)
+    def note_copy(self, source: Value, read: Value, written: Value) -> None:
+        self.accesses = [("global", bits_of(read.raw), source.raw.tolist()), self.accesses[-1]]
 
     def load_constant(self, op: Operand, width: int, signed: bool = False) -> list[Value]:
         actual = self.form.actual(op)

@@ -95,11 +95,9 @@ class MachineEmitter(Emitter):
         """
 
     @abstractmethod
-    def copy_to_shared(
-        self, address: Value, rows: Sequence[Value], width: int, mask: Value, read: Value
-    ) -> None:
-        """Store of an asynchronous copy: lanes in `mask` write shared memory, after those in `read` loaded from global.
-        Follows the copy's `load` directly; traced as one access with two sides."""
+    def note_copy(self, source: Value, read: Value, written: Value) -> None:
+        """Said behind the loads and the one store of an asynchronous copy, for tracing: lanes in `read` read global
+        addresses `source` (I64), those in `written` were stored."""
 
     @abstractmethod
     def load_constant(self, op: Operand, width: int, signed: bool = False) -> list[Value]:

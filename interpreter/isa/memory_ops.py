@@ -242,23 +242,30 @@ def atoms(e: Emitter, i: Instruction) -> None:
 def ldgsts(e: Emitter, i: Instruction) -> None:
     """cp.async: [shared] = [global]. The copy is done at once; code may not read it before DEPBAR, so none can tell.
 
-    A predicate operand turns the copy off where false (with .ZFILL: stores zeros instead).
+    Where the predicate operand is false, zeros are stored (ptxas passes PTX's ignore-src and a zero src-size so).
+    .ZFILL: the low bits of the global address say how many bytes at the end are zeros instead of copied: ptxas adds
+    cp-size - src-size to the address.
     """
     e = _machine(e)
     width = access_width(i)
     to = e.address32(_memory(i, 0))
     source = _global_address(e, i, _memory(i, 1))
     predicates = _kind(i, OperandKind.PREDICATE)
-    mask = keep = e.active
-    if predicates:
-        keep = e.active & e.pred(predicates[0])
-        mask = e.active if i.has("ZFILL") else keep
-        rows = e.load("global", source, width, mask=keep)
-        if i.has("ZFILL"):
-            rows = [e.select(keep, row, 0) for row in rows]
+    keep = e.active & e.pred(predicates[0]) if predicates else e.active
+    if i.has("ZFILL"):
+        zeros = e.lo32(source) & (width - 1)
+        source = source & ~(width - 1)
+        rows: list[Value] = []
+        for k in range(width // 4):
+            valid = e.const(I32, width - 4 * k) - zeros  # bytes to copy from this word on
+            reads = keep & e.gt(valid, 0)
+            word = e.load("global", source + 4 * k, 4, mask=reads)[0]
+            part = e.select(e.ge(valid, 4), e.const(I32, -1), e.shl(e.const(I32, 1), e.max(valid, 0) << 3) - 1)
+            rows.append(e.select(reads, word & part, 0))
     else:
-        rows = e.load("global", source, width)
-    e.copy_to_shared(to, rows, width, mask, keep)
+        rows = [e.select(keep, row, 0) for row in e.load("global", source, width, mask=keep)]
+    e.store("shared", to, rows, width)
+    e.note_copy(source, keep, e.active)
 
 
 @opcode("LDGDEPBAR", pipe=Pipe.LSU, latency="depbar", variable=True, operands=(0, 0))

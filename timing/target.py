@@ -106,11 +106,21 @@ def _load_file(path: Path) -> Target:
     return build(identity, values, sources, path.name)
 
 
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """A safe loader that refuses a key written twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 @functools.lru_cache(maxsize=64)
 def _read(path: Path) -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # a safe loader
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # a safe loader
     except yaml.YAMLError as error:
         raise TargetError(f"{path.name}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):

@@ -224,6 +224,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         (HEAD.replace("h200", "mine") + BOARD, "extends itself"),
         ("- a\n", "must be a mapping of sections"),
         ("a: [\n", "not valid YAML"),
+        (HEAD + BOARD + "l1: {unified_kb: [256, guess], unified_kb: [128, guess]}\n", "'unified_kb' is there twice"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str) -> None:

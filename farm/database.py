@@ -12,6 +12,9 @@ from interpreter.errors import FarmError
 from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
+# SQL does not tell upper case from lower case.
+_TAKEN = {name.lower() for schema in SCHEMAS.values() for name in schema.names} | {"group", "place", "measured_us"}
+
 QUERIES = ("ranking.sql", "correlation.sql")
 
 
@@ -40,10 +43,9 @@ class RunDatabase:
         names = [name for family in self.folder.manifest.families.values() for name in family.parameters]
         return list(dict.fromkeys(names))
 
-    def columns_of(self, parameter: str) -> str:
-        """The column of `variants` that holds a parameter: its name, unless a column of the table has that already."""
-        taken = {name.lower() for name in SCHEMAS["variants"].names}
-        return f"param_{parameter}" if parameter.lower() in taken else parameter
+    def column_of(self, parameter: str) -> str:
+        """The column that holds a parameter: its name, unless a table or a ranking has a column of that name."""
+        return f"param_{parameter}" if parameter.lower() in _TAKEN else parameter
 
     def rows(self, sql: str, arguments: list[Any] | None = None) -> list[dict[str, Any]]:
         """The rows of a query as dictionaries. Raises QueryError with DuckDB's words."""
@@ -60,7 +62,7 @@ class RunDatabase:
     def _variants_view(self) -> str:
         parts = ["SELECT *"]
         for name in self.parameters:
-            parts.append(f'map_extract_value(parameters, {_text(name)}) AS "{self.columns_of(name)}"')
+            parts.append(f'map_extract_value(parameters, {_text(name)}) AS "{self.column_of(name)}"')
         return f"CREATE VIEW variants AS {', '.join(parts)} FROM _variants"
 
     def _groups_view(self) -> str:

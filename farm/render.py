@@ -40,7 +40,7 @@ def _figure(value: float | None) -> str:
 
 def ranking_rows(database: RunDatabase, target: str | None = None, family: str | None = None) -> list[dict[str, Any]]:
     """Rows of `farm rank` as plain data, best first within family, target and group; failed ones last."""
-    columns = ", ".join(f'v."{database.columns_of(name)}" AS "{name}"' for name in database.parameters)
+    columns = ", ".join(f'v."{database.column_of(name)}"' for name in database.parameters)
     where, arguments = ["true"], []
     for column, value in (("target", target), ("family", family)):
         if value is not None:
@@ -118,7 +118,7 @@ def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, A
     table.add_column("sim. s", justify="right")
     for row in good[:limit]:
         cells = [str(row["place"]) if row["tier"] != "static" else f"{row['place']}*", str(row["variant"])]
-        cells += [str(row[name]) for name in parameters]
+        cells += [str(row[database.column_of(name)]) for name in parameters]
         cells.append(microseconds(row["time_us"]))
         if measured:
             cells.append(microseconds(row["measured_us"]))

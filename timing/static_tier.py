@@ -26,6 +26,7 @@ from timing.reuse import LINE_SHIFT, SECTOR_MASK, LoadReuse, lines_of, load_reus
 from timing.serial_pass import serial_cycles
 from timing.target import Target, row_timing
 from timing.target_parameters import l2_hit_share
+from timing.traffic import local_bytes_per_warp
 
 SECTOR_BYTES = 32
 # A launch takes as long as its CTAs need to start, or as long as the busiest resource works plus the latency that the
@@ -60,13 +61,14 @@ class Scout:
 
     `counts` has dtype COUNTS, one row an instruction, summed over `ctas` CTAs. `reuse` says what L1 can keep of the
     global loads (None: not known, every access then goes to L2), `atomics` where the global atomics go (None: not
-    known, no line is then a bottleneck).
+    known, no line is then a bottleneck), `local_bytes_per_warp` what a warp uses of its stack (None: all of it).
     """
 
     counts: np.ndarray
     ctas: int
     reuse: LoadReuse | None = None
     atomics: AtomicUse | None = None
+    local_bytes_per_warp: float | None = None
 
     def __post_init__(self) -> None:
         if self.counts.dtype != COUNTS or self.ctas < 1:
@@ -129,7 +131,7 @@ def atomic_use(trace: Trace, rows: np.ndarray) -> AtomicUse | None:
 
 def scout_of(counts: np.ndarray, trace: Trace, rows: np.ndarray) -> Scout:
     """The scout of traced CTAs: `counts` (dtype COUNTS) summed over them, `rows` row_timing's array."""
-    return Scout(counts, len(trace.ctas), load_reuse(trace, rows), atomic_use(trace, rows))
+    return Scout(counts, len(trace.ctas), load_reuse(trace, rows), atomic_use(trace, rows), local_bytes_per_warp(trace))
 
 
 class LaunchShape(Protocol):
@@ -211,9 +213,11 @@ def static_bounds(
     resident = occupancy(target, program.registers, threads, program.static_shared, dynamic_shared, program.barriers)
     spread = waves(grid_ctas, target.sm_count, resident.ctas_per_sm)
     executed = _executed(program, resident.warps_per_cta, scout)
-    spilled = program.stack * threads * resident.ctas_per_sm
-    local_misses = max(0.0, 1.0 - resident.l1_bytes / spilled) if spilled else 0.0
     at_once = min(resident.ctas_per_sm, spread.busiest_sm_ctas)
+    stack = program.stack * target.limits.warp_size if scout is None else scout.local_bytes_per_warp
+    stack = program.stack * target.limits.warp_size if stack is None else stack
+    spilled = stack * resident.warps_per_cta * at_once
+    local_misses = max(0.0, 1.0 - resident.l1_bytes / spilled) if spilled else 0.0
     traffic = _traffic(rows, executed, scout, local_misses, resident.l1_bytes / at_once)
 
     dram_bytes = 0.0
@@ -221,6 +225,9 @@ def static_bounds(
         dram_bytes = footprint_bytes * (1.0 if l2 == "cold" else 1.0 - l2_hit_share(target, footprint_bytes))
         if scout is not None and scout.reuse is not None:
             dram_bytes += grid_ctas * _reread(target, scout.reuse, min(grid_ctas, spread.slots), footprint_bytes)
+    # stacks have one reader, so L2 keeps one copy of them and all of its capacity counts
+    stacks = spilled * min(target.sm_count, grid_ctas) * target.l2.warm_full_share
+    dram_bytes += grid_ctas * traffic.local_bytes * (1.0 - l2_hit_share(target, stacks))
     moved = grid_ctas * traffic.l2_bytes
     miss_share = min(1.0, dram_bytes / moved) if moved else 0.0
     global_latency = _global_latency(target, miss_share)
@@ -272,6 +279,7 @@ class _Traffic:
     global_sectors: float
     l2_load_bytes: float
     l2_store_bytes: float
+    local_bytes: float  # of the two above, stack
     atomic_sectors: float
     atomic_lanes: float
     l1_miss_share: float  # of loaded global sectors, those that L1 does not have
@@ -323,6 +331,8 @@ def _traffic(
     loaded = needed = float(sectors[loads].sum())
     if scout is not None and scout.reuse is not None:
         needed = min(loaded, scout.reuse.missed(l1_bytes))
+    refilled = float(local_bytes[local_loads].sum()) * local_misses
+    stored = float(local_bytes[local_stores].sum())
     return _Traffic(
         dispatched=float(executed[np.isin(rows["pipe"], _MIO_PIPES)].sum()),
         stage_wavefronts=float(
@@ -330,8 +340,9 @@ def _traffic(
         ),
         tag_lines=float(lines[anywhere].sum()),
         global_sectors=float(sectors[anywhere].sum()),
-        l2_load_bytes=needed * SECTOR_BYTES + float(local_bytes[local_loads].sum()) * local_misses,
-        l2_store_bytes=float(sectors[stores].sum()) * SECTOR_BYTES + float(local_bytes[local_stores].sum()),
+        l2_load_bytes=needed * SECTOR_BYTES + refilled,
+        l2_store_bytes=float(sectors[stores].sum()) * SECTOR_BYTES + stored,
+        local_bytes=refilled + stored,
         atomic_sectors=float(sectors[atomics].sum()),
         atomic_lanes=float(lanes[atomics].sum()),
         l1_miss_share=needed / loaded if loaded else 1.0,

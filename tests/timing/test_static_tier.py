@@ -256,15 +256,28 @@ def test_spilled_stores_go_to_l2_and_loads_stay_where_they_fit() -> None:
     spill = {"pipe": Pipe.LSU, "memory": MemoryKind.STORE_LOCAL, "width": 16}
     fill = {"pipe": Pipe.LSU, "memory": MemoryKind.LOAD_LOCAL, "width": 16}
     program, rows = kernel(spill, fill, registers=128)
-    stores = 132 * 4 * 512
+    grid = 132 * 4
+    stores = grid * 4 * 512
     program.stack = 64
-    small = static_bounds(program, H200, 132, 128, rows=rows)
+    small = static_bounds(program, H200, grid, 128, rows=rows)
     assert small.occupancy.ctas_per_sm == 4
     assert small.l2_bytes == stores
     program.stack = 1024  # 4 CTAs of 128 threads: 512 KiB, of which L1 keeps its size
-    found = static_bounds(program, H200, 132, 128, rows=rows)
+    found = static_bounds(program, H200, grid, 128, rows=rows)
     missed = 1 - found.occupancy.l1_bytes / 2**19
     assert found.l2_bytes == pytest.approx(stores * (1 + missed))
+    touched = Scout(counted([4, 4]).counts, 1, local_bytes_per_warp=64 * 32.0)  # a sixteenth of the stack is used
+    assert static_bounds(program, H200, grid, 128, rows=rows, scout=touched).l2_bytes == stores
+
+
+def test_stacks_beyond_l2_go_to_dram() -> None:
+    spill = {"pipe": Pipe.LSU, "memory": MemoryKind.STORE_LOCAL, "width": 16}
+    program, rows = kernel(spill, registers=32)
+    program.stack = 128  # 2048 threads an SM: 35 MB on the chip
+    assert static_bounds(program, H200, 132 * 16, 128, rows=rows).dram_bytes == 0
+    program.stack = 512  # 138 MB
+    found = static_bounds(program, H200, 132 * 16, 128, rows=rows)
+    assert found.dram_bytes == found.l2_bytes == 132 * 16 * 4 * 512
 
 
 def reduction(ctas: int, lines: list[int], same_word: int) -> tuple[np.ndarray, Trace]:

@@ -59,7 +59,7 @@ def _schedule(module: ir.Module, name: str) -> set[str]:
         waiting = b.and_(b.icmp_unsigned("!=", b.and_(still, bit), c.i32(0)), b.icmp_signed(">=", wait, c.i32(0)))
         with c.when(waiting):
             members = b.and_(b.load(_lane(c, w, wait, lane), typ=INT32), live)
-            here = _here(c, w, lane, wait, still)
+            here = _here(c, w, wait, still)
             complete = b.icmp_unsigned("==", b.and_(members, _not(c, here)), c.i32(0))
             with c.when(complete):
                 # a lane that has left its own barrier's mask waits for nobody but itself
@@ -86,12 +86,10 @@ def _schedule(module: ir.Module, name: str) -> set[str]:
     return c.needs
 
 
-def _here(c: Code, w: ir.Value, lane: ir.Value, wait: ir.Value, blocked: ir.Value) -> ir.Value:
-    """Blocked lanes that wait where `lane` waits."""
-    place = c.b.load(_lane(c, w, W["pcs"], lane), typ=INT32)
-    same_place = c.b.icmp_unsigned("==", c.load(V32, w, W["pcs"], align=128), c.splat(place))
+def _here(c: Code, w: ir.Value, wait: ir.Value, blocked: ir.Value) -> ir.Value:
+    """Blocked lanes that wait on the same mask row, at whatever instruction: each goes on behind its own."""
     same_wait = c.b.icmp_unsigned("==", c.load(V32, w, W["wait"], align=128), c.splat(wait))
-    return c.b.and_(c.bits(c.b.and_(same_place, same_wait)), blocked)
+    return c.b.and_(c.bits(same_wait), blocked)
 
 
 def _release(c: Code, w: ir.Value, bits: ir.Value) -> None:
@@ -261,7 +259,7 @@ def _rotate(module: ir.Module, name: str) -> set[str]:
         waiting = b.and_(b.icmp_unsigned("!=", b.and_(still, bit), c.i32(0)), b.icmp_signed(">=", wait, c.i32(0)))
         with c.when(waiting):
             members = b.and_(b.load(_lane(c, w, wait, lane), typ=INT32), live)
-            here = _here(c, w, lane, wait, still)
+            here = _here(c, w, wait, still)
             missing = b.and_(members, _not(c, here))
             unwilling = b.and_(missing, _not(c, c.load(INT32, w, W["yielded"])))
             with c.when(b.icmp_unsigned("==", unwilling, c.i32(0))):

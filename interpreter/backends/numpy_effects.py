@@ -36,6 +36,9 @@ class Blocked:
             return int(warp.barriers[self.detail, lane])
         return self.detail if self.kind == "sync" else 0
 
+    def same(self, other: Blocked) -> bool:
+        return self.kind == other.kind and (self.kind == "sync" or self.detail == other.detail)
+
     def forget(self, warp: Warp, lanes: int, gone: int) -> None:
         """Take `gone` out of the barrier masks of `lanes`."""
         if self.kind == "converge":

@@ -181,7 +181,8 @@ class NumpyMachine:
                 self._release(warp, (members & here) | 1 << lane)
 
     def _here(self, warp: Warp, wait: Blocked) -> int:
-        return sum(1 << lane for lane, other in warp.waits.items() if other == wait)
+        """Lanes that wait on the same thing, at whatever instruction: each goes on behind its own."""
+        return sum(1 << lane for lane, other in warp.waits.items() if other.same(wait))
 
     def _release(self, warp: Warp, bits: int) -> None:
         for lane in lane_numbers(bits):

@@ -127,7 +127,10 @@ def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, A
             cells.append(f"{row['spill_store_bytes'] or 0}+{row['spill_load_bytes'] or 0}")
         cells += [(row["cubin_sha"] or "-")[:SHA_DIGITS], f"{row['simulation_seconds'] or 0:.2f}"]
         table.add_row(*cells)
-    console.print(table)
+    if good:
+        console.print(table)
+    else:
+        console.print(f"{first['family']} on {first['target']}{within}: no variant has an estimate", style="bold")
     if limit is not None and len(good) > limit:
         console.print(f"  ... {len(good) - limit} more (--all shows them)", highlight=False)
     _print_failures(console, rows, limit)

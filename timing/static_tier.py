@@ -31,7 +31,7 @@ from timing.traffic import local_bytes_per_warp
 SECTOR_BYTES = 32
 # A launch takes as long as its CTAs need to start, or as long as the busiest resource works plus the latency that the
 # resident warps do not hide, whichever is longer. How much stays exposed is the p-norm of the two: p = 1 would add
-# them, a large p hide the shorter one entirely. 1.5 is the best for 436 launches of 12 kernel families measured on an
+# them, a large p hide the shorter one entirely. 1.5 is the best for 435 launches of 12 kernel families measured on an
 # H200 (median error 8 %, mean Kendall tau within a family 0.81; p = 2: 12 % and 0.80, p = 4: 17 % and 0.77).
 OVERLAP_NORM = 1.5
 

@@ -20,6 +20,8 @@ from timing.sm_parameters import (
     ATOMIC_SECTOR_CYCLES,
     DRAM_CYCLES_PER_SECTOR,
     DRAM_LATENCY,
+    DRAM_LOADED_CYCLES,
+    DRAM_QUEUE_CYCLES,
     DRAM_WRITE_CYCLES_PER_SECTOR,
     HOT_SAME_CYCLES,
     HOT_SAME_FLOAT_CYCLES,
@@ -29,8 +31,10 @@ from timing.sm_parameters import (
     L1_WAYS,
     L2_CYCLES_PER_SECTOR,
     L2_LATENCY,
+    L2_REUSE_SECTORS,
     L2_WRITE_CYCLES_PER_SECTOR,
     LOCAL_DRAM_SHARE,
+    PARTIAL_WRITE_FACTOR,
     READ_PORT_CYCLES,
     SHARE_CREDIT,
     WRITE_PORT_CYCLES,
@@ -47,7 +51,11 @@ ATOMIC_CHIP_FREE = 6  # this SM's share of the slices' atomic units
 BARRIER_FREE = 7
 READ_PORT_FREE = 8
 WRITE_PORT_FREE = 9
-N_SERVERS = 10
+DRAM_USED = 10  # recent use of the share of DRAM, 0 to 1
+DRAM_USED_AT = 11
+N_SERVERS = 12
+
+DRAM_WINDOW = 2000.0  # cycles over which its use is averaged: a few DRAM round trips
 
 # Traffic counters
 C_L1_SECTORS = 0
@@ -94,13 +102,46 @@ def miss_share(line, regions, shares, n_regions):
 
 
 @njit()
-def first_touch(line, seen):
-    """True the first time this SM asks L2 for a line; later requests find it there."""
+def from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at):
+    """How many of a line's sectors a read finds neither in L2 nor on the way: those come from DRAM.
+
+    Sectors this SM asks for the first time miss with probability `share` (others may have brought them, or the last
+    launch left them). Sectors asked for before have been pushed out when, since then, all SMs together moved more
+    through L2 than it holds.
+    """
     slot = int((line ^ (line >> 18)) % SEEN_SLOTS)
-    if seen[slot] == line:
-        return False
-    seen[slot] = line
-    return True
+    position = traffic[C_L2_READ_SECTORS] + traffic[C_L2_WRITE_SECTORS]
+    known = 0
+    if seen_line[slot] == line:
+        known = seen_mask[slot] & mask
+    else:
+        seen_line[slot] = line
+        seen_mask[slot] = 0
+        seen_at[slot] = position
+    fresh = mask & ~known
+    sectors = 0
+    if fresh != 0 and share > 0.0 and _hash01(np.uint64(line)) < share:
+        sectors += popcount4(fresh)
+    if known != 0 and position - seen_at[slot] > p[L2_REUSE_SECTORS]:
+        sectors += popcount4(known)
+    seen_mask[slot] |= mask
+    if known != 0 or fresh == mask:
+        seen_at[slot] = position
+    return sectors
+
+
+@njit()
+def dram_latency(t, cycles, servers, p):
+    """Latency of a DRAM read at `t` that takes `cycles` of the SM's share: grows with the load of the last while."""
+    used = (
+        servers[DRAM_USED] * np.exp((servers[DRAM_USED_AT] - t) / DRAM_WINDOW)
+        if t > servers[DRAM_USED_AT]
+        else (servers[DRAM_USED])
+    )
+    servers[DRAM_USED] = used + cycles / DRAM_WINDOW
+    servers[DRAM_USED_AT] = max(t, servers[DRAM_USED_AT])
+    u = min(used, 0.93)  # beyond, the requests queue for their share anyway
+    return p[DRAM_LATENCY] + p[DRAM_LOADED_CYCLES] * u + p[DRAM_QUEUE_CYCLES] * u / (1.0 - u)
 
 
 @njit()
@@ -115,32 +156,36 @@ def shared_slot(server, t, cycles, servers, p):
 
 
 @njit()
-def l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen):
-    """A read of `sectors` sectors of a line leaves the SM at `t`; returns when its data is at L1."""
+def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at):
+    """A read of the sectors `mask` of a line leaves the SM at `t`; returns when its data is at L1."""
+    sectors = popcount4(mask)
     start = max(t, servers[READ_PORT_FREE])
     servers[READ_PORT_FREE] = start + sectors * p[READ_PORT_CYCLES]
     start = shared_slot(L2_FREE, start, sectors * p[L2_CYCLES_PER_SECTOR], servers, p)
     traffic[C_L2_READ_SECTORS] += sectors
     done = start + p[L2_LATENCY]
     if line >= LOCAL_LINE:
-        to_dram = p[LOCAL_DRAM_SHARE] > 0.0 and _hash01(np.uint64(line)) < p[LOCAL_DRAM_SHARE]
+        missing = sectors if _hash01(np.uint64(line)) < p[LOCAL_DRAM_SHARE] else 0
     else:
         share = miss_share(line, regions, shares[:, 0], regions.shape[0])
-        to_dram = share > 0.0 and first_touch(line, seen) and _hash01(np.uint64(line)) < share
-    if to_dram:
-        begin = shared_slot(DRAM_FREE, start, sectors * p[DRAM_CYCLES_PER_SECTOR], servers, p)
-        traffic[C_DRAM_READ_SECTORS] += sectors
-        done = begin + p[DRAM_LATENCY]
+        missing = from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at)
+    if missing > 0:
+        cycles = missing * p[DRAM_CYCLES_PER_SECTOR]
+        begin = shared_slot(DRAM_FREE, start, cycles, servers, p)
+        traffic[C_DRAM_READ_SECTORS] += missing
+        done = begin + dram_latency(start, cycles, servers, p)
     return done
 
 
 @njit()
-def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares, seen):
+def l1_load(
+    line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares, seen_line, seen_mask, seen_at
+):
     """A load touches sectors `mask` of `line` at `t` (tag stage); returns when the data can be written back."""
     sectors = popcount4(mask)
     traffic[C_L1_SECTORS] += sectors
     if not use_l1:
-        return l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen)
+        return l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
     ways = int(p[L1_WAYS])
     sets = int(p[L1_SECTORS]) // (4 * ways)
     if sets < 1:
@@ -160,14 +205,14 @@ def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used
                 return max(done, ready[w])
             n = popcount4(missing)
             traffic[C_L1_HITS] += sectors - n
-            done = l2_read(line, n, t, servers, traffic, p, regions, shares, seen)
+            done = l2_read(line, missing, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
             valid[w] |= missing
             ready[w] = max(ready[w], done)
             return done
         if used[w] < oldest:
             oldest = used[w]
             victim = w
-    done = l2_read(line, sectors, t, servers, traffic, p, regions, shares, seen)
+    done = l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
     tags[victim] = line
     valid[victim] = mask
     ready[victim] = done
@@ -176,12 +221,18 @@ def l1_load(line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used
 
 
 @njit()
-def store(line, mask, t, servers, traffic, p, tags, valid, regions, shares):
-    """A write-through store of a line's sectors; returns when L2 has accepted it. L1 keeps a line it already had."""
+def store(line, mask, partial, t, servers, traffic, p, regions, shares):
+    """A write-through store of a line's sectors; returns when L2 has accepted it.
+
+    `partial`: the instruction writes only a part of the sectors; L2 takes longer to merge those.
+    """
     sectors = popcount4(mask)
     start = max(t, servers[WRITE_PORT_FREE])
     servers[WRITE_PORT_FREE] = start + sectors * p[WRITE_PORT_CYCLES]
-    start = shared_slot(L2_WRITE_FREE, start, sectors * p[L2_WRITE_CYCLES_PER_SECTOR], servers, p)
+    cycles = sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
+    if partial:
+        cycles *= p[PARTIAL_WRITE_FACTOR]
+    start = shared_slot(L2_WRITE_FREE, start, cycles, servers, p)
     traffic[C_L2_WRITE_SECTORS] += sectors
     if line >= LOCAL_LINE:
         share = p[LOCAL_DRAM_SHARE]

@@ -25,6 +25,7 @@ from timing.memory_path import (
     SEEN_SLOTS,
     atomic,
     l1_load,
+    popcount4,
     store,
 )
 from timing.sm_rows import (
@@ -96,7 +97,9 @@ def run_sm(
     used = np.full(n_lines, -1.0)
     hot_line = np.full(4096, -1, np.int64)
     hot_free = np.zeros(4096)
-    seen = np.full(SEEN_SLOTS, -1, np.int64)
+    seen_line = np.full(SEEN_SLOTS, -1, np.int64)  # lines asked of L2: which sectors, and how much traffic ago
+    seen_mask = np.zeros(SEEN_SLOTS, np.int64)
+    seen_at = np.zeros(SEEN_SLOTS)
     p = p.copy()  # the shares of L2 and DRAM change when other SMs run dry
     tail_after = int(p[sp.TAIL_AFTER])
 
@@ -401,6 +404,12 @@ def run_sm(
                         done = stage + cost
                         at = line_at[slot]
                         step = cost / max(n, 1)
+                        partial = False
+                        if kind == _STORE_GLOBAL:
+                            covered = 0
+                            for k in range(n):
+                                covered += popcount4(np.int64(lines[at + k] & np.uint64(15)))
+                            partial = lanes * int(r["width"]) < 32 * covered
                         for k in range(n):
                             entry = lines[at + k]
                             line = np.int64(entry >> np.uint64(4))
@@ -424,23 +433,35 @@ def run_sm(
                                     used,
                                     regions,
                                     shares,
-                                    seen,
+                                    seen_line,
+                                    seen_mask,
+                                    seen_at,
                                 )
                                 done = max(done, got)
                             elif kind == _STORE_GLOBAL:
-                                got = store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
+                                got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
                                 store_done[slot] = max(store_done[slot], got + p[sp.STORE_LATENCY])
                             elif kind == _STORE_LOCAL:
                                 # kept in L1 without a fetch, and written through like any store (measured on an H200)
                                 _local_store(line, mask, tt, p, tags, valid, ready_line, used)
-                                got = store(line, mask, tt, servers, traffic, p, tags, valid, regions, shares)
+                                got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
                                 store_done[slot] = max(store_done[slot], got + p[sp.STORE_LATENCY])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
                                 hot = _is_hot(line, regions, shares)
                                 got = atomic(
-                                    line, mask, per_line, wavefronts, hot, r["float_atomic"] != 0, tt, servers, traffic, p,
-                                    hot_line, hot_free,
+                                    line,
+                                    mask,
+                                    per_line,
+                                    wavefronts,
+                                    hot,
+                                    r["float_atomic"] != 0,
+                                    tt,
+                                    servers,
+                                    traffic,
+                                    p,
+                                    hot_line,
+                                    hot_free,
                                 )
                                 done = max(done, got)
                         if kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL:

@@ -198,6 +198,7 @@ class L2:
     partitions: int
     bytes_per_clk: float  # of all slices together, sustained, reads
     write_bytes_per_clk: float
+    partial_write_factor: float  # cost of an instruction's write to a part of a sector, in whole sectors
     bytes_per_clk_per_sm: float  # reads, limit of one SM's port
     write_bytes_per_clk_per_sm: float
     atomics_per_clk: float  # 32-bit atomic sectors of all slices together, different addresses
@@ -221,6 +222,8 @@ class Dram:
     read_efficiency: float  # share of it that streaming reads reach
     mixed_efficiency: float  # the same for copies (half reads, half writes)
     latency_cycles: float  # load-to-use, idle
+    loaded_cycles: float  # added to the latency times the share of bandwidth in use, and
+    queue_cycles: float  # times use / (1 - use)
     channels: int
     memory_clock_mhz: float
 

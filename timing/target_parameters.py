@@ -36,6 +36,11 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.DRAM_LATENCY] = target.dram.latency_cycles - MIO_LATENCY
     p[sp.READ_PORT_CYCLES] = SECTOR / target.l2.bytes_per_clk_per_sm
     p[sp.WRITE_PORT_CYCLES] = SECTOR / target.l2.write_bytes_per_clk_per_sm
+    p[sp.DRAM_LOADED_CYCLES] = target.dram.loaded_cycles
+    p[sp.DRAM_QUEUE_CYCLES] = target.dram.queue_cycles
+    reach = (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
+    p[sp.L2_REUSE_SECTORS] = reach / SECTOR / active
+    p[sp.PARTIAL_WRITE_FACTOR] = target.l2.partial_write_factor
     p[sp.SHARE_CREDIT] = SHARE_CREDIT
     shares = _shares(target, active)
     for index, value in zip(_SHARES, shares, strict=True):

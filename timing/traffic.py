@@ -23,7 +23,7 @@ class Region:
     last_line: int
     read_bytes: float  # distinct bytes each SM reads, added over SMs
     read_unique: float  # distinct bytes the grid reads
-    write_bytes: float
+    write_bytes: float  # all bytes of all sectors written, each time
     write_unique: float
     atomic_shared: bool  # its atomics hit lines that several CTAs share
 
@@ -67,14 +67,17 @@ def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, 
         first, last = address // LINE_BYTES, (address + max(size, 1) - 1) // LINE_BYTES
         inside = (line >= first) & (line <= last)
         read = _distinct_bytes(line[inside & loads], mask[inside & loads]) * scale
-        written = _distinct_bytes(line[inside & stores], mask[inside & stores]) * scale
+        unique_written = _distinct_bytes(line[inside & stores], mask[inside & stores]) * scale
+        written = float(_POPCOUNT[mask[inside & stores]].sum() * SECTOR_BYTES) * scale
         hot = inside & atomics
         shared = False
         if hot.any():
             pairs = np.unique(np.stack([line[hot], cta[hot]]), axis=1).shape[1]
             distinct = np.unique(line[hot]).size
             shared = pairs > 1.2 * distinct or len(trace.ctas) == 1 and grid_ctas > 1
-        out.append(Region(first, last, read, min(read, float(size)), written, min(written, float(size)), bool(shared)))
+        out.append(Region(
+                first, last, read, min(read, float(size)), written, min(unique_written, float(size)), bool(shared)
+            ))
     return out
 
 

@@ -23,6 +23,7 @@ UNITS: dict[str, tuple[str, dict[str, int]]] = {
     "stream": ("stream.cu", {}),
     "launch": ("launch.cu", {}),
     "slots": ("slots.cu", {}),
+    "mio": ("mio.cu", {}),
     **{f"straight{count}": ("barriers.cu", {"STRAIGHT": count}) for count in STRAIGHT},
 }
 

@@ -12,6 +12,7 @@ from timing.calibrate.record import Results
 from timing.calibrate.slots import SLOTS, cases, rewrite
 
 STEPS = 128  # steps of a warp in one iteration of a rate kernel (4 chains of 32)
+BURSTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)  # instructions in a burst (mio.cu)
 SHARED = 8192  # bytes of dynamic shared memory of issue kernels
 REPEATS = 5
 
@@ -326,3 +327,56 @@ class Core:
                     spans.append(int(per_sm(self.out, warps)[0]))
                 ticks.append((spans[1] - spans[0]) / (32 * 16 * warps))
             self.results.add("l1_store", "one_sm_stl_32", ticks, "cycles/instr/SM", warps=warps)
+
+    def bursts(self) -> None:
+        """Time to issue N independent instructions of one kind, and to have all results: queue depth and drain rate."""
+        data, seed = self.gpu.buffer(1 << 20), self.gpu.buffer(4096)
+        for op in ("lds32", "lds128", "sts32", "ldg32", "ldg128", "stg32", "shfl", "mufu"):
+            for count in BURSTS:
+                kernel = self.kernel("mio", f"burst_{op}_{count}")
+                for warps in (1, 4, 8):
+                    issued, done = [], []
+                    for _ in range(REPEATS):
+                        kernel.launch(1, 32 * warps, [self.out, data, seed], 16384)
+                        self.gpu.synchronize()
+                        rows = self.out.read(np.uint32, 2 * warps).reshape(-1, 2)
+                        issued.append(float(rows[:, 0].max()))
+                        done.append(float(rows[:, 1].max()))
+                    self.results.add("burst", f"{op}_issued", issued, "cycles", warps=warps, count=count)
+                    self.results.add("burst", f"{op}_done", done, "cycles", warps=warps, count=count)
+
+    def async_copies(self) -> None:
+        """cp.async of 16 bytes a lane that finds its data in L2: cycles per warp instruction of an SM."""
+        kernel = self.kernel("mio", "async_copy")
+        for span in (16384, 65536):
+            for warps in (4, 8, 16, 32):
+                for active in (1, self.gpu.sms):
+                    spans = []
+                    for iterations in (32, 64):
+                        for _ in range(2):
+                            kernel.launch(
+                                active,
+                                32 * warps,
+                                [self.out, self.memory, np.uint32(span), np.int32(iterations)],
+                                1024 * warps,
+                            )
+                        self.gpu.synchronize()
+                        spans.append(per_sm(self.out, active * warps))
+                    gap = (spans[1] - spans[0]) / (32 * 4 * warps)
+                    self.results.add(
+                        "async_copy", "ldgsts_128", list(gap), "cycles/instr/SM", span=span, sms=active, warps=warps
+                    )
+
+    def first_pass(self) -> None:
+        """A launch that runs its code once, in a graph of such launches: time by size of the code."""
+        one, half = ctypes.c_float(0.999), ctypes.c_float(0.5)
+        for count in STRAIGHT:
+            kernel = self.kernel(f"straight{count}", "straight")
+            for grid, threads in ((1, 32), (self.gpu.sms, 32), (self.gpu.sms, 256)):
+                times = self.gpu.graph_time(
+                    lambda kernel=kernel, grid=grid, threads=threads: kernel.launch(
+                        grid, threads, [self.out, one, half, np.int32(0)]
+                    ),
+                    20,
+                )
+                self.results.add("fetch", "first_pass", times, "us", kib=count // 64, threads=threads, grid=grid)

@@ -19,6 +19,7 @@ class Memory:
         self.gpu, self.results = gpu, results
         self.l1 = gpu.load(cubins["l1"])
         self.stream = gpu.load(cubins["stream"])
+        self.mio = gpu.load(cubins["mio"])
         self.out = gpu.buffer(1 << 20)
         self.big = gpu.buffer(16 * GIB, None)
         self.target = gpu.buffer(2 * GIB, 0)
@@ -203,24 +204,31 @@ class Memory:
 
                 times = self.gpu.graph_time(work, count)
                 self.results.add("capacity", f"{kind}_graph", [mib * MIB / us / 1e3 for us in times], "GB/s", mib=mib)
-        kernel = self.gpu.kernel(self.stream, "scatter_read")
-        for mib in (4, 16, 32, 64, 256, 1024, 8192):
-            for ctas in (1, 2):
-                threads = self.gpu.sms * ctas * 1024
-                steps = 64
-                times = self._median_time(
-                    lambda kernel=kernel, ctas=ctas, mib=mib, steps=steps: kernel.launch(
-                        self.gpu.sms * ctas, 1024, [self.out, self.big, np.uint32(mib * MIB // 32), np.int32(steps)]
+
+    def scatter(self) -> None:
+        """Granules at random places: GB/s of the bytes asked for. The pitch is the granule's own size, 32 at least."""
+        kernel = self.gpu.kernel(self.mio, "scatter")
+        for size in (4, 16, 32, 64, 256, 1024, 8192):
+            for lanes in (1, 8, 16, 32):
+                pitch = max(32, 4 * lanes)
+                for write in (0, 1):
+                    threads, steps = self.gpu.sms * 2 * 1024, 32
+                    granules = size * MIB // pitch
+                    arguments = [self.out, self.big, np.uint32(granules), np.int32(lanes), np.int32(pitch // 4)]
+                    arguments += [np.int32(write), np.int32(steps)]
+                    times = self._median_time(
+                        lambda arguments=arguments: kernel.launch(2 * self.gpu.sms, 1024, arguments)
                     )
-                )
-                self.results.add(
-                    "scatter",
-                    "read_sectors",
-                    [threads * steps * 4 * 32 / us / 1e3 for us in times],
-                    "GB/s",
-                    mib=mib,
-                    warps=32 * ctas,
-                )
+                    moved = threads // lanes * steps * 4 * pitch
+                    self.results.add(
+                        "scatter",
+                        "write" if write else "read",
+                        [moved / us / 1e3 for us in times],
+                        "GB/s",
+                        mib=size,
+                        granule=4 * lanes,
+                        pitch=pitch,
+                    )
 
     def loaded(self) -> None:
         """Latency of a dependent chain while every other CTA streams, from no load to all the bandwidth there is."""

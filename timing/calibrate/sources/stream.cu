@@ -143,22 +143,6 @@ extern "C" __global__ void once_read(unsigned* out, const uint4* in, uint4* to) 
 extern "C" __global__ void once_write(unsigned* out, const uint4* in, uint4* to) { once<WRITE, 4>(out, in, to); }
 extern "C" __global__ void once_copy(unsigned* out, const uint4* in, uint4* to) { once<COPY, 4>(out, in, to); }
 
-// Sectors scattered over `bytes`: each lane reads 4 bytes at a pseudo-random 32-byte sector. What a random sector costs.
-extern "C" __global__ void __launch_bounds__(1024) scatter_read(unsigned* out, const char* data, unsigned sectors, int steps) {
-  unsigned state = (blockIdx.x * blockDim.x + threadIdx.x) * 2654435761u + 12345u, sum = 0;
-#pragma unroll 1
-  for (int i = 0; i < steps; ++i) {
-    unsigned v[4];
-#pragma unroll
-    for (int u = 0; u < 4; ++u) {
-      state = state * 1664525u + 1013904223u;
-      v[u] = *reinterpret_cast<const unsigned*>(data + 32ull * __umulhi(state, sectors));
-    }
-    sum ^= v[0] ^ v[1] ^ v[2] ^ v[3];
-  }
-  if (sum == 0x12345678u) out[0] = sum;
-}
-
 // Latency under load: for `ticks` cycles thread 0 of CTA 0 runs a dependent chain of loads while all other CTAs stream
 // reads, pausing `pause` dependent FFMAs between tiles. out[0], out[1] = ticks and loads of the chain; loaded[cta] = tiles.
 extern "C" __global__ void __launch_bounds__(THREADS) under_load(unsigned* out, unsigned* loaded, char* data, unsigned long long bytes,

@@ -16,6 +16,8 @@ from rich.console import Console
 
 from interpreter.errors import FarmError, ToolchainError
 
+PIPED_COLUMNS = 200
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -75,11 +77,9 @@ def _stderr() -> Console:
 
 
 def _console(stderr: bool = False) -> Console:
-    """A console; tables are not squeezed to 80 columns when nobody's terminal limits them."""
+    """A console; tables are not squeezed to 80 columns when no terminal limits them."""
     console = Console(stderr=stderr)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(stderr=stderr, width=200)
-    return console
+    return console if console.is_terminal else Console(stderr=stderr, width=PIPED_COLUMNS)
 
 
 def _open(run: str, store: str | None) -> Any:

@@ -107,6 +107,15 @@ def canonical(e: Emitter, v: Value) -> Value:
     return e.select(e.is_nan(v), e.const(I32, 0x7FFFFFFF), e.bitcast(v, I32))
 
 
+def _operation(e: Emitter, i: Instruction, x: list[Value], rounding: str) -> Value:
+    """Sum, product or fused multiply-add, as the opcode's name says."""
+    if i.opcode.endswith(("ADD", "ADD2")):
+        return e.add(x[0], x[1], rounding)
+    if i.opcode == "FMUL2":
+        return e.mul(x[0], x[1], rounding)
+    return e.fma(x[0], x[1], x[2], rounding)
+
+
 @opcode("FADD2", "FMUL2", "FFMA2", modifiers=("FTZ", *ROUNDINGS), pipe=Pipe.FMA, latency="fma_packed", operands=(3, 4))
 def packed_fma(e: Emitter, i: Instruction) -> None:
     """Two F32 operations on register pairs."""
@@ -115,8 +124,7 @@ def packed_fma(e: Emitter, i: Instruction) -> None:
     mode = rounding_of(i)
     words = []
     for k in range(2):
-        x = [op[k] for op in operands]
-        v = e.add(*x, mode) if i.opcode == "FADD2" else e.mul(*x, mode) if i.opcode == "FMUL2" else e.fma(*x, mode)
+        v = _operation(e, i, [op[k] for op in operands], mode)
         words.append(canonical(e, e.ftz(v) if i.has("FTZ") else v))
     e.write_rows(d, words)
 
@@ -129,8 +137,7 @@ def mixed_fma(e: Emitter, i: Instruction) -> None:
     d, *sources = i.operands
     *halves, last = sources
     values = [one_half(e, op, i.has("BF16")) for op in halves] + [source(e, i, last)]
-    operation = e.add if i.opcode == "FHADD" else e.fma
-    e.write(d, finish(e, i, operation(*values, rounding_of(i))))
+    e.write(d, finish(e, i, _operation(e, i, values, rounding_of(i))))
 
 
 # ------------------------------------------------------------------ minimum, maximum, select

@@ -118,7 +118,7 @@ def submit(
     Prints the run's name on stdout; progress and tables go to stderr. Giving the same command again continues the run
     and redoes nothing.
     """
-    from farm.render import print_correlation, print_ranking, ranking_rows
+    from farm.render import correlation_rows, print_correlation, print_ranking, ranking_rows
     from farm.store import open_store
     from farm.submit import Options
     from farm.submit import submit as run_submission
@@ -144,8 +144,7 @@ def submit(
     ranking = ranking_rows(database)
     tables = len({(row["family"], row["target"], row["group"]) for row in ranking})
     print_ranking(console, database, ranking, limit=10 if tables <= 3 else 3)
-    correlation = database.rows("SELECT * FROM correlation")
-    print_correlation(console, correlation)
+    print_correlation(console, correlation_rows(database))
     for note in outcome.notes:
         console.print(f"  {note}", highlight=False, markup=False, soft_wrap=True)
     there = f", {outcome.resumed} results were there already" if outcome.resumed else ""
@@ -213,11 +212,10 @@ def correlate(
     store: StoreOption = None,
 ) -> None:
     """Agreement of the estimates, and of null models, with times measured on real hardware."""
-    from farm.render import as_json, print_correlation, print_rows
+    from farm.render import as_json, correlation_rows, print_correlation, print_rows
 
     database = _open(run, store)
-    view = 'group_correlation ORDER BY family, target, "group", model_order' if groups else "correlation"
-    rows = database.rows(f"SELECT * FROM {view}")
+    rows = correlation_rows(database, groups)
     if json_output:
         sys.stdout.write(as_json(rows))
     elif not rows:

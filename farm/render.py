@@ -17,6 +17,7 @@ from farm.database import RunDatabase
 from jobs.tables import STALL_COLUMNS
 
 SHA_DIGITS = 12
+ESTIMATES = ("sampled", "static", "best tier")  # orders of `farm/queries/correlation.sql` that are no null models
 SASS_COLUMNS = 72  # of a line of SASS shown
 
 
@@ -159,10 +160,17 @@ def _print_failures(console: Console, rows: list[dict[str, Any]], limit: int | N
         console.print(f"  ... {len(failed) - len(shown)} more failed (--all shows them)", highlight=False)
 
 
+def correlation_rows(database: RunDatabase, groups: bool = False) -> list[dict[str, Any]]:
+    """Rows of `farm correlate`: a family each and then their mean, or each group."""
+    if groups:
+        return database.rows('SELECT * FROM group_correlation ORDER BY family, target, "group", model_order')
+    return database.rows("SELECT * FROM correlation") + database.rows("SELECT * FROM overall_correlation")
+
+
 def print_correlation(console: Console, rows: list[dict[str, Any]]) -> None:
     """Agreement of each order with the measured times; null models below the estimates."""
     for (family, target), group in _grouped(rows, ("family", "target")):
-        groups = group[0]["groups"]
+        groups = group[0]["groups"] or 1
         title = f"{family} on {target}: against {group[0]['n']} measured times"
         title += f", mean of {groups} groups" if groups > 1 else ""
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
@@ -170,7 +178,7 @@ def print_correlation(console: Console, rows: list[dict[str, Any]]) -> None:
         for name in ("Spearman", "Kendall tau-b", "top-1 loss", "top-5 loss", "median error", "90 % error"):
             table.add_column(name, justify="right")
         for row in group:
-            null = row["model"] not in ("sampled", "static")
+            null = row["model"] not in ESTIMATES
             label = f"{row['model']} (null model)" if null else f"{row['model']} estimate"
             table.add_row(
                 label,

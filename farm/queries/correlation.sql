@@ -120,3 +120,24 @@ SELECT
 FROM group_correlation
 GROUP BY family, target, model
 ORDER BY family, target, any_value(model_order);
+
+-- The mean over the run's families, each weighing the same.
+CREATE OR REPLACE VIEW overall_correlation AS
+SELECT
+    'mean of ' || count(*) || ' families' AS family,
+    target,
+    CASE WHEN model IN ('sampled', 'static') THEN 'best tier' ELSE model END AS model,
+    sum(n)::INTEGER AS n,
+    sum(groups)::INTEGER AS groups,
+    avg(spearman) AS spearman,
+    avg(kendall) AS kendall,
+    avg(top1_loss) AS top1_loss,
+    avg(top5_loss) AS top5_loss,
+    avg(median_error) AS median_error,
+    avg(p90_error) AS p90_error,
+    avg(median_ratio) AS median_ratio
+FROM correlation
+GROUP BY target, CASE WHEN model IN ('sampled', 'static') THEN 'best tier' ELSE model END
+HAVING count(*) > 1
+ORDER BY target, min(CASE model WHEN 'sampled' THEN 0 WHEN 'static' THEN 0 WHEN 'static bound' THEN 1
+                     WHEN 'warp instructions' THEN 2 ELSE 3 END);

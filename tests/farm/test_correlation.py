@@ -122,5 +122,27 @@ def test_equal_measured_times_cannot_be_ordered(tmp_path: Path) -> None:
     assert row["spearman"] is None and row["kendall"] is None and row["top1_loss"] == 0.0
 
 
+def test_families_weigh_the_same_in_the_mean(tmp_path: Path) -> None:
+    base = database(tmp_path, [1, 2, 3], [10, 20, 30])
+    assert base.rows("SELECT * FROM overall_correlation") == []  # one family is its own mean
+    folder = base.folder
+    with folder.writing():
+        folder.manifest.families["g"] = Family("g", {}, ["SIZE"], [], ["h200"], "", {}, 2, 2)
+        keys = [{"family": "g", "variant": n, "target": "h200"} for n in range(2)]
+        result = {"status": "ok", "tier": "sampled", "occupancy": 0.5, "warp_instructions": 1.0}
+        folder.add(
+            {
+                "variants": from_rows("variants", [{**k, "parameters": [("SIZE", 1)], "status": "ok"} for k in keys]),
+                "estimates": from_rows("estimates", [{**k, **result, "time_us": t} for k, t in zip(keys, [2.0, 1.0])]),
+                "measurements": from_rows(
+                    "measurements", [{**k, "time_us": t, "used": True} for k, t in zip(keys, [1.0, 2.0])]
+                ),
+            }
+        )
+    (row,) = RunDatabase(folder).rows("SELECT * FROM overall_correlation WHERE model = 'best tier'")
+    assert row["family"] == "mean of 2 families" and row["n"] == 5
+    assert row["spearman"] == pytest.approx(0.0)  # 1 and -1
+
+
 def test_unmeasured_variants_do_not_count(tmp_path: Path) -> None:
     assert sampled(database(tmp_path, [1, 2, 3], [10, None, 30]))["n"] == 2

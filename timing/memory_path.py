@@ -21,11 +21,13 @@ from timing.sm_parameters import (
     DRAM_CYCLES_PER_SECTOR,
     DRAM_LATENCY,
     DRAM_LOADED_CYCLES,
+    DRAM_LOADED_WRITE_CYCLES,
     DRAM_QUEUE_CYCLES,
+    DRAM_QUEUE_WRITE_CYCLES,
     DRAM_WRITE_CYCLES_PER_SECTOR,
+    HOT_REQUEST_CYCLES,
     HOT_SAME_CYCLES,
     HOT_SAME_FLOAT_CYCLES,
-    HOT_SECTOR_CYCLES,
     L1_HIT_LATENCY,
     L1_SECTORS,
     L1_WAYS,
@@ -37,6 +39,7 @@ from timing.sm_parameters import (
     PARTIAL_WRITE_FACTOR,
     READ_PORT_CYCLES,
     SHARE_CREDIT,
+    WRITE_BACK_CYCLES,
     WRITE_PORT_CYCLES,
 )
 
@@ -53,7 +56,9 @@ READ_PORT_FREE = 8
 WRITE_PORT_FREE = 9
 DRAM_USED = 10  # recent use of the share of DRAM, 0 to 1
 DRAM_USED_AT = 11
-N_SERVERS = 12
+DRAM_WRITTEN = 12  # the part of it that were writes
+LG_FREE = 13  # the load/store stage for global and local memory: held up when stores or atomics back up
+N_SERVERS = 14
 
 DRAM_WINDOW = 2000.0  # cycles over which its use is averaged: a few DRAM round trips
 
@@ -131,17 +136,28 @@ def from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at):
 
 
 @njit()
-def dram_latency(t, cycles, servers, p):
-    """Latency of a DRAM read at `t` that takes `cycles` of the SM's share: grows with the load of the last while."""
-    used = (
-        servers[DRAM_USED] * np.exp((servers[DRAM_USED_AT] - t) / DRAM_WINDOW)
-        if t > servers[DRAM_USED_AT]
-        else (servers[DRAM_USED])
+def note_dram_use(t, cycles, written, servers):
+    """Enter `cycles` of DRAM time at `t` into the running means of its use, and of its use by writes."""
+    if t > servers[DRAM_USED_AT]:
+        fade = np.exp((servers[DRAM_USED_AT] - t) / DRAM_WINDOW)
+        servers[DRAM_USED] *= fade
+        servers[DRAM_WRITTEN] *= fade
+        servers[DRAM_USED_AT] = t
+    servers[DRAM_USED] += cycles / DRAM_WINDOW
+    if written:
+        servers[DRAM_WRITTEN] += cycles / DRAM_WINDOW
+
+
+@njit()
+def dram_latency(servers, p):
+    """Latency of a DRAM read now: grows with the recent use of DRAM, and more so when writes are among it."""
+    u = min(servers[DRAM_USED], 0.9)  # beyond, the requests queue for their share anyway
+    w = servers[DRAM_WRITTEN] / max(servers[DRAM_USED], 1e-9)
+    return (
+        p[DRAM_LATENCY]
+        + (p[DRAM_LOADED_CYCLES] + w * p[DRAM_LOADED_WRITE_CYCLES]) * u
+        + (p[DRAM_QUEUE_CYCLES] + w * p[DRAM_QUEUE_WRITE_CYCLES]) * u / (1.0 - u)
     )
-    servers[DRAM_USED] = used + cycles / DRAM_WINDOW
-    servers[DRAM_USED_AT] = max(t, servers[DRAM_USED_AT])
-    u = min(used, 0.93)  # beyond, the requests queue for their share anyway
-    return p[DRAM_LATENCY] + p[DRAM_LOADED_CYCLES] * u + p[DRAM_QUEUE_CYCLES] * u / (1.0 - u)
 
 
 @njit()
@@ -173,7 +189,8 @@ def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen
         cycles = missing * p[DRAM_CYCLES_PER_SECTOR]
         begin = shared_slot(DRAM_FREE, start, cycles, servers, p)
         traffic[C_DRAM_READ_SECTORS] += missing
-        done = begin + dram_latency(start, cycles, servers, p)
+        done = begin + dram_latency(servers, p)
+        note_dram_use(start, cycles, False, servers)
     return done
 
 
@@ -239,8 +256,10 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
     else:
         share = miss_share(line, regions, shares[:, 1], regions.shape[0])
     if share > 0.0 and _hash01(np.uint64(line) ^ np.uint64(0x5555)) < share:
-        # written back later: takes DRAM time, nobody waits for it, but L2 accepts no more than DRAM drains
-        begin = shared_slot(DRAM_FREE, start, sectors * p[DRAM_WRITE_CYCLES_PER_SECTOR], servers, p)
+        # written back later: takes DRAM time from the reads, but nobody waits for it until L2 is full of such sectors
+        cycles = sectors * p[DRAM_WRITE_CYCLES_PER_SECTOR]
+        begin = shared_slot(DRAM_FREE, start, cycles, servers, p) - p[WRITE_BACK_CYCLES]
+        note_dram_use(start, cycles, True, servers)
         traffic[C_DRAM_WRITE_SECTORS] += sectors
         if begin > start:
             servers[L2_WRITE_FREE] = max(servers[L2_WRITE_FREE], begin)
@@ -251,11 +270,12 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
 
 
 @njit()
-def atomic(line, mask, lanes, multiplicity, hot, floating, t, servers, traffic, p, hot_line, hot_free):
+def atomic(line, mask, lanes, multiplicity, crowding, floating, t, servers, traffic, p, hot_line, hot_free):
     """A global atomic's part on one line, `lanes` of it with at most `multiplicity` on one word; returns when it is done.
 
-    The SM hands atomics to L2 by lanes and sectors. L2 works on a line that many CTAs share (`hot`) one request after
-    the other, for all SMs together; other lines only share the slices' total rate.
+    The SM hands atomics to L2 by lanes and sectors. L2 works on the half of a line that many CTAs share one request
+    after the other, for all SMs together; `crowding` says how many such lines its slice has on average (0: the line is
+    not shared: only the slices' total rate counts).
     """
     sectors = popcount4(mask)
     traffic[C_ATOMICS] += lanes
@@ -263,13 +283,14 @@ def atomic(line, mask, lanes, multiplicity, hot, floating, t, servers, traffic, 
     servers[ATOMIC_FREE] = start + max(
         lanes * p[ATOMIC_LANE_CYCLES] + sectors * p[ATOMIC_SECTOR_CYCLES], multiplicity * p[ATOMIC_SAME_CYCLES]
     )
-    if hot:
+    if crowding > 0.0:
         slot = int(line % hot_line.shape[0])
         if hot_line[slot] == line:
             start = max(start, hot_free[slot])
         hot_line[slot] = line
         same_word = p[HOT_SAME_FLOAT_CYCLES] if floating else p[HOT_SAME_CYCLES]
-        service = max(sectors * p[HOT_SECTOR_CYCLES], multiplicity * same_word)
+        halves = (1 if mask & 3 else 0) + (1 if mask & 12 else 0)
+        service = crowding * max(halves * p[HOT_REQUEST_CYCLES], multiplicity * same_word)
         hot_free[slot] = start + service
         # the queue in front of a hot line is finite: what waits there holds up the SM's later atomics
         servers[ATOMIC_FREE] = max(servers[ATOMIC_FREE], start - p[ATOMIC_QUEUE_CYCLES])

@@ -19,6 +19,7 @@ from timing.jit import njit
 from timing.memory_path import (
     BARRIER_FREE,
     LAST_STORE,
+    LG_FREE,
     LSU_FREE,
     N_SERVERS,
     N_TRAFFIC,
@@ -80,7 +81,7 @@ def run_sm(
     resident,  # CTAs at once
     p,  # parameters, see timing.sm_parameters
     regions,  # int64[n, 2]: first and last line of each allocation, sorted
-    shares,  # float64[n, 3]: DRAM share of reads, of writes, and whether its atomics are hot
+    shares,  # float64[n, 3]: DRAM share of reads, of writes, and lines that its hot atomics share a slice with
     budget,  # stop launching CTAs after this many issued instructions
     stalls,  # float64[n_rows, N_STALLS], warp-cycles, added to
     cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run
@@ -381,6 +382,8 @@ def run_sm(
                     read_done = stage
                 else:
                     stage = max(ready, servers[LSU_FREE])
+                    if is_lg:
+                        stage = max(stage, servers[LG_FREE])
                     if kind == _SHUFFLE:
                         cost = p[sp.SHUFFLE_CYCLES]
                     elif kind == _LOAD_SHARED or kind == _STORE_SHARED:
@@ -440,21 +443,23 @@ def run_sm(
                                 done = max(done, got)
                             elif kind == _STORE_GLOBAL:
                                 got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
-                                store_done[slot] = max(store_done[slot], got + p[sp.STORE_LATENCY])
+                                store_done[slot] = max(store_done[slot], got)
+                                servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             elif kind == _STORE_LOCAL:
                                 # kept in L1 without a fetch, and written through like any store (measured on an H200)
                                 _local_store(line, mask, tt, p, tags, valid, ready_line, used)
                                 got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
-                                store_done[slot] = max(store_done[slot], got + p[sp.STORE_LATENCY])
+                                store_done[slot] = max(store_done[slot], got)
+                                servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
-                                hot = _is_hot(line, regions, shares)
+                                crowding = _crowding(line, regions, shares)
                                 got = atomic(
                                     line,
                                     mask,
                                     per_line,
                                     wavefronts,
-                                    hot,
+                                    crowding,
                                     r["float_atomic"] != 0,
                                     tt,
                                     servers,
@@ -464,6 +469,9 @@ def run_sm(
                                     hot_free,
                                 )
                                 done = max(done, got)
+                                servers[LG_FREE] = max(
+                                    servers[LG_FREE], got - p[sp.ATOMIC_LATENCY] - p[sp.STORE_BUFFER_CYCLES]
+                                )
                         if kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL:
                             done += int(r["width"]) * p[sp.WIDTH_CYCLES]
                         line_at[slot] = at + n
@@ -694,7 +702,7 @@ def _account(stalls, row, last_issue, wait_until, ready_at, now, reason):
 
 
 @njit(inline="always")
-def _is_hot(line, regions, shares):
+def _crowding(line, regions, shares):
     lo = 0
     hi = regions.shape[0]
     while lo < hi:
@@ -704,8 +712,8 @@ def _is_hot(line, regions, shares):
         else:
             hi = mid
     if lo < regions.shape[0] and regions[lo, 0] <= line:
-        return shares[lo, 2] > 0.0
-    return False
+        return shares[lo, 2]
+    return 0.0
 
 
 @njit()

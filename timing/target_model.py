@@ -204,7 +204,7 @@ class L2:
     atomics_per_clk: float  # 32-bit atomic sectors of all slices together, different addresses
     same_address_atomics_per_clk: float  # lanes a cycle on one address, integers
     same_address_float_atomics_per_clk: float  # the same, floating-point additions
-    atomic_line_sector_cycles: float  # a line that all SMs use: cycles between two of its sectors' requests
+    atomic_line_request_cycles: float  # half of a line that all SMs use: cycles between two requests
     atomic_sm_lane_cycles: float  # one SM sending atomics: cycles a lane,
     atomic_sm_sector_cycles: float  # and a sector,
     atomic_sm_same_word_cycles: float  # or, if longer, a lane on the same word
@@ -224,6 +224,8 @@ class Dram:
     latency_cycles: float  # load-to-use, idle
     loaded_cycles: float  # added to the latency times the share of bandwidth in use, and
     queue_cycles: float  # times use / (1 - use)
+    loaded_write_cycles: float  # the two grow by these times the share of writes in the traffic
+    queue_write_cycles: float
     channels: int
     memory_clock_mhz: float
 

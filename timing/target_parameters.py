@@ -17,6 +17,11 @@ MIO_LATENCY = 8.0
 # SMs are out of step: what one leaves of its share of L2 and DRAM others use, and it gets it back later. The credit is
 # bounded by about the life of a short CTA; at the start of a launch, when all SMs are in step, there is none.
 SHARE_CREDIT = 4000.0
+# DRAM time of the sectors waiting in L2 to be written back before stores feel it: a few percent of a 60 MB L2.
+WRITE_BACK_CYCLES = 1500.0
+# How long a store or atomic may wait for L2 before the SM's load/store stage waits with it (Nsight then shows
+# lg_throttle instead of long_scoreboard): about a dozen requests.
+STORE_BUFFER_CYCLES = 150.0
 
 
 def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: float) -> np.ndarray:
@@ -38,6 +43,10 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.WRITE_PORT_CYCLES] = SECTOR / target.l2.write_bytes_per_clk_per_sm
     p[sp.DRAM_LOADED_CYCLES] = target.dram.loaded_cycles
     p[sp.DRAM_QUEUE_CYCLES] = target.dram.queue_cycles
+    p[sp.DRAM_LOADED_WRITE_CYCLES] = target.dram.loaded_write_cycles
+    p[sp.DRAM_QUEUE_WRITE_CYCLES] = target.dram.queue_write_cycles
+    p[sp.WRITE_BACK_CYCLES] = WRITE_BACK_CYCLES
+    p[sp.STORE_BUFFER_CYCLES] = STORE_BUFFER_CYCLES
     reach = (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
     p[sp.L2_REUSE_SECTORS] = reach / SECTOR / active
     p[sp.PARTIAL_WRITE_FACTOR] = target.l2.partial_write_factor
@@ -49,15 +58,13 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
         p[sp.TAIL_AFTER] = geometry.full_rounds
         for index, value in zip(_TAIL_SHARES, _shares(target, geometry.tail_sms), strict=True):
             p[index] = value
-    # the acknowledgement comes back as a load's data would
-    p[sp.STORE_LATENCY] = l2_hit - MIO_LATENCY
     p[sp.ATOMIC_LATENCY] = l2_hit + target.l2.atomic_extra_cycles - MIO_LATENCY
     l2 = target.l2
     p[sp.ATOMIC_LANE_CYCLES] = l2.atomic_sm_lane_cycles
     p[sp.ATOMIC_SECTOR_CYCLES] = l2.atomic_sm_sector_cycles
     p[sp.ATOMIC_SAME_CYCLES] = l2.atomic_sm_same_word_cycles
     p[sp.ATOMIC_CHIP_CYCLES] = active / l2.atomics_per_clk
-    p[sp.HOT_SECTOR_CYCLES] = active * l2.atomic_line_sector_cycles
+    p[sp.HOT_REQUEST_CYCLES] = active * l2.atomic_line_request_cycles
     p[sp.HOT_SAME_CYCLES] = active / l2.same_address_atomics_per_clk
     p[sp.HOT_SAME_FLOAT_CYCLES] = active / l2.same_address_float_atomics_per_clk
     p[sp.ATOMIC_QUEUE_CYCLES] = l2_hit

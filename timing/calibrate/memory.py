@@ -120,10 +120,11 @@ class Memory:
                                     self.target,
                                     np.uint32(size // tile),
                                     np.int32(count),
+                                    np.int32(ctas),
                                     ticket,
                                     moved,
-                                ]
-                                + [np.uint32(ticks)],
+                                    np.uint32(ticks),
+                                ],
                             )
                             self.gpu.synchronize()
                             rates.append(int(moved.read(np.uint32, 64 * self.gpu.sms).sum()) * tile / ticks)

@@ -30,27 +30,32 @@ _PARTIAL = 8  # aligned terms of up to 2**27 that fit in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
-    """Floats as `significand` (F32 in (-2, 2), or infinite or NaN) times 2**`exponent` (I32)."""
+class Factor:
+    """A factor of products: its value as F32 and its exponent (I32).
 
-    significand: Value
+    A half is its own value. Wider ranges, whose products FP32 cannot hold, are `reduced`: value times 2**exponent.
+    """
+
+    value: Value
     exponent: Value
+    reduced: bool
 
-    def permuted(self, e: Emitter, source: list[int]) -> Scaled:
-        return Scaled(e.permute(self.significand, source), e.permute(self.exponent, source))
+    def permuted(self, e: Emitter, source: list[int]) -> Factor:
+        return Factor(e.permute(self.value, source), e.permute(self.exponent, source), self.reduced)
 
 
-def scaled(e: Emitter, v: Value, least: int) -> Scaled:
-    """Split F32 `v`, whose own format's least normal exponent is `least`."""
+def factor(e: Emitter, v: Value, least: int, reduced: bool = True) -> Factor:
+    """Take F32 `v`, whose own format's least normal exponent is `least`, as a factor."""
     bits = e.bitcast(v, I32)
     field = (bits >> 23) & 0xFF
-    normal = e.bitcast((bits & 0x807FFFFF) | 0x3F800000, F32)
     exponent = e.max(field - 127, least)
-    small = e.lt(field, 127 + least)
-    significand = e.select(small, v * 2.0**-least, normal)
-    significand = e.select(e.eq(field, 255), v, significand)
     zero = e.eq(bits & 0x7FFFFFFF, 0)
-    return Scaled(significand, e.select(zero, NO_EXPONENT, exponent))
+    exponent = e.select(zero, NO_EXPONENT, exponent)
+    if not reduced:
+        return Factor(v, exponent, False)
+    normal = e.bitcast((bits & 0x807FFFFF) | 0x3F800000, F32)
+    value = e.select(e.lt(field, 127 + least), v * 2.0**-least, normal)
+    return Factor(e.select(e.eq(field, 255), v, value), exponent, True)
 
 
 def _power(e: Emitter, exponent: Value) -> Value:
@@ -58,28 +63,39 @@ def _power(e: Emitter, exponent: Value) -> Value:
     return e.bitcast(e.max(exponent + 127, 1) << 23, F32)
 
 
-def aligned_sum(e: Emitter, products: list[tuple[Scaled, Scaled]], c: Scaled) -> tuple[Value, Value]:
-    """(sum as F64, the same sum's infinity or NaN as F32: finite where there is none)."""
-    exponents = [a.exponent + b.exponent for a, b in products]
-    largest = c.exponent
-    for exponent in exponents:
-        largest = e.max(largest, exponent)
-    largest = e.max(largest, -300)  # all zero: any scale will do
-    base = largest - ALIGNED_BITS
-    partial = e.convert("fptosi_in_range", c.significand * _power(e, c.exponent - base), I32)
-    special = c.significand
-    total = e.const(F64, 0.0)
-    for k, ((a, b), exponent) in enumerate(zip(products, exponents)):
-        product = a.significand * b.significand
-        special = special + product
-        term = e.convert("fptosi_in_range", product * _power(e, exponent - base), I32)
-        partial = partial + term
-        if k % _PARTIAL == _PARTIAL - 1 and k + 1 < len(products):
-            total = total + e.int_to_float(partial, F64)
-            partial = e.const(I32, 0)
-    total = total + e.int_to_float(partial, F64)
-    unit = e.bitcast(e.sext(base + 1023) << 52, F64)
-    return total * unit, special
+def aligned_sums(
+    e: Emitter, rows: list[list[Factor]], columns: list[list[Factor]], c: list[Factor]
+) -> list[tuple[Value, Value]]:
+    """For each accumulator, of row k // 2 and column k % 2: (sum as F64, the infinity or NaN of the sum as F32, finite
+    where there is none). `rows` and `columns` list factors in order of the summed index."""
+    depth = len(rows[0])
+    places = [(k // 2, k % 2) for k in range(len(c))]
+    largest = [value.exponent for value in c]
+    for n in range(depth):
+        for k, (row, column) in enumerate(places):
+            largest[k] = e.max(largest[k], rows[row][n].exponent + columns[column][n].exponent)
+    bases = [e.max(value, -300) - ALIGNED_BITS for value in largest]  # all zero: any scale will do
+    terms = [value.value * _power(e, value.exponent - base) for value, base in zip(c, bases)]
+    partial = [e.convert("fptosi_in_range", term, I32) for term in terms]
+    special = [value.value for value in c]
+    total = [e.const(F64, 0.0)] * len(c)
+    # a sum of halves needs no more than this; below, all products are zero
+    units = [_power(e, e.min(e.neg(base), 127)) for base in bases]
+    for n in range(depth):
+        for k, (row, column) in enumerate(places):
+            a, b = rows[row][n], columns[column][n]
+            product = a.value * b.value
+            special[k] = special[k] + product
+            unit = _power(e, a.exponent + b.exponent - bases[k]) if a.reduced else units[k]
+            partial[k] = partial[k] + e.convert("fptosi_in_range", product * unit, I32)
+            if n % _PARTIAL == _PARTIAL - 1 and n + 1 < depth:
+                total[k] = total[k] + e.int_to_float(partial[k], F64)
+                partial[k] = e.const(I32, 0)
+    results = []
+    for k, base in enumerate(bases):
+        exact = total[k] + e.int_to_float(partial[k], F64)
+        results.append((exact * e.bitcast(e.sext(base + 1023) << 52, F64), special[k]))
+    return results
 
 
 def _to_f32(e: Emitter, total: Value, special: Value) -> Value:
@@ -117,7 +133,7 @@ def _registers(e: Emitter, op: Operand, count: int) -> list[Value]:
     return e.rows(op, count)
 
 
-def _spread(e: Emitter, own: list[list[list[Scaled]]], sources: Callable[[int, int], list[int]]) -> list[list[Scaled]]:
+def _spread(e: Emitter, own: list[list[list[Factor]]], sources: Callable[[int, int], list[int]]) -> list[list[Factor]]:
     """own[which][block] lists a lane's own elements of k block `block`; the result's [which] lists all of k in
     order."""
     result = []
@@ -151,8 +167,8 @@ def _mma_float(
     e: Emitter,
     i: Instruction,
     shape: Shape,
-    unpack_a: Callable[[Value], list[Scaled]],
-    unpack_b: Callable[[Value], list[Scaled]],
+    unpack_a: Callable[[Value], list[Factor]],
+    unpack_b: Callable[[Value], list[Factor]],
 ) -> None:
     """The common body: A, B as `unpack`ed registers; C and D FP32 or FP16."""
     d, a_op, b_op, c_op = i.operands
@@ -169,10 +185,8 @@ def _mma_float(
     else:
         c_values = [e.bitcast(w, F32) for w in c_words]
     least = -14 if half_result else -126
-    results = []
-    for k, c in enumerate(c_values):
-        total, special = aligned_sum(e, list(zip(a_rows[k // 2], b_columns[k % 2])), scaled(e, c, least))
-        results.append(_to_f16(e, total, special) if half_result else _to_f32(e, total, special))
+    sums = aligned_sums(e, a_rows, b_columns, [factor(e, c, least) for c in c_values])
+    results = [_to_f16(e, *pair) if half_result else _to_f32(e, *pair) for pair in sums]
     if half_result:
         e.write_rows(d, [join(e, results[0], results[1]), join(e, results[2], results[3])])
         return
@@ -206,12 +220,12 @@ def hmma(e: Emitter, i: Instruction) -> None:
     if i.has("TF32"):
         shape = _TF32.get(name)
         # the low 13 bits of a TF32 operand are ignored
-        unpack = lambda w: [scaled(e, e.bitcast(w & ~0x1FFF, F32), -126)]  # noqa: E731
+        unpack = lambda w: [factor(e, e.bitcast(w & ~0x1FFF, F32), -126)]  # noqa: E731
     else:
         shape = _HMMA.get(name) if name != "1684" else None
         bf16 = i.has("BF16")
         least = -126 if bf16 else -14
-        unpack = lambda w: [scaled(e, widen_half(e, w >> shift, bf16), least) for shift in (0, 16)]  # noqa: E731
+        unpack = lambda w: [factor(e, widen_half(e, w >> shift, bf16), least, bf16) for shift in (0, 16)]  # noqa: E731
     if shape is None:
         raise Unsupported(i.mnemonic)
     _mma_float(e, i, shape, unpack, unpack)
@@ -230,10 +244,11 @@ def qmma(e: Emitter, i: Instruction) -> None:
     if i.modifiers[0] != "16832" or len(types) != 2 or i.has("F32") == i.has("F16"):
         raise Unsupported(i.mnemonic)
 
-    def unpacker(name: str) -> Callable[[Value], list[Scaled]]:
+    def unpacker(name: str) -> Callable[[Value], list[Factor]]:
         table = half_table(FORMATS[name])
         return lambda w: [
-            scaled(e, widen_half(e, e.lookup(table, (w >> (8 * k)) & 0xFF), False), -14) for k in range(4)
+            factor(e, widen_half(e, e.lookup(table, (w >> shift) & 0xFF), False), -14, False)
+            for shift in (0, 8, 16, 24)
         ]
 
     _mma_float(e, i, Shape(2, 2), unpacker(types[0]), unpacker(types[1]))

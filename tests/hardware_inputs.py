@@ -161,8 +161,14 @@ MUFU_COUNT = 4096
 
 def mufu_inputs(function: str) -> np.ndarray:
     """Words (uint32, MUFU_COUNT) for one MUFU function: special values, the edges of every binade, then random."""
-    edges = [e << 23 | m for e in range(256) for m in (0, 1, 0x7FFFFF, 0x400000)]
-    edges += [word | 0x80000000 for word in edges[:: 4 if function != "EX2" else 1]]
+    if function.endswith("64H"):  # the high word of a double
+        edges = [
+            e << 20 | m for e in (*range(8), *range(1000, 1048), *range(2036, 2048)) for m in (0, 1, 0xFFFFF, 0x80000)
+        ]
+        edges += [word | 0x80000000 for word in edges]
+    else:
+        edges = [e << 23 | m for e in range(256) for m in (0, 1, 0x7FFFFF, 0x400000)]
+        edges += [word | 0x80000000 for word in edges[:: 4 if function != "EX2" else 1]]
     head = np.array(F32_SPECIAL + edges, np.uint64)
     words = raw_words(f"mufu.{function}", MUFU_COUNT - len(head))
     return np.concatenate([head, _floats(words, 23, 127, 12)]).astype(np.uint32)
@@ -220,7 +226,7 @@ MMA = {
     "mma_16832_u8_s8_sat": Mma(32, "u8", "s32", "s8"),
     "mma_16816_s8": Mma(16, "s8", "s32"),
 }
-MMA_GROUPS = ("normal", "wide", "sparse", "powers", "cancel", "special")
+MMA_GROUPS = ("normal", "wide", "sparse", "powers", "cancel", "special", "zeros")
 
 
 def _draw(words: np.ndarray, form: Format, low: int, high: int, density: float, mantissa: bool) -> np.ndarray:
@@ -258,6 +264,14 @@ def mma_matrices(kernel: str, group: str, count: int) -> tuple[np.ndarray, np.nd
         "cancel": ((-4, 4), (-12, 12), 1.0, 0.5, True),
         "special": ((-ab.bias, ab.bias), (-cd.bias, cd.bias), 0.5, 0.5, True),
     }
+    if group == "zeros":  # zeros of either sign
+        a, b, c = (
+            (words[key] >> np.uint64(63)) << np.uint64(form.exponent + form.mantissa + form.shift)
+            for key, form in (("a", ab), ("b", ab), ("c", cd))
+        )
+        a[:, ::4] = a[:, ::4, :1]  # whole rows and columns of one sign, so that all products have one
+        b[:, :, ::2] = b[:, :1, ::2]
+        return a.astype(np.uint32), b.astype(np.uint32), c.astype(np.uint32)
     (low, high), (c_low, c_high), density, c_density, mantissa = ranges[group]
     a = _draw(words["a"], ab, low, high, density, mantissa)
     b = _draw(words["b"], ab, low, high, density, mantissa)

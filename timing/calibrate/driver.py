@@ -85,6 +85,7 @@ class Kernel:
         self.name = name
         self.handle = ctypes.c_void_p()
         gpu.call("cuModuleGetFunction", ctypes.byref(self.handle), module, name.encode())
+        self._sizes = gpu.parameter_sizes(self.handle)
 
     def allow_shared(self, nbytes: int) -> None:
         """Permit `nbytes` of dynamic shared memory a CTA (needed above 48 KiB)."""
@@ -107,6 +108,9 @@ class Kernel:
         gx, gy, gz = _three(grid)
         bx, by, bz = _three(block)
         cells = [_cell(value) for value in arguments]
+        given = [ctypes.sizeof(cell) for cell in cells]
+        if self._sizes is not None and given != self._sizes:
+            raise DriverError(f"kernel {self.name} takes parameters of {self._sizes} bytes, not {given}")
         table = (ctypes.c_void_p * max(1, len(cells)))(*[ctypes.addressof(cell) for cell in cells])
         self._gpu.call(
             "cuLaunchKernel",
@@ -200,6 +204,17 @@ class Gpu:
         module = ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), image)
         return module
+
+    def parameter_sizes(self, kernel: ctypes.c_void_p) -> list[int] | None:
+        """Bytes of each parameter of a kernel; None with drivers before 12.4, which do not tell."""
+        query = getattr(self._library, "cuFuncGetParamInfo", None)
+        if query is None:
+            return None
+        sizes: list[int] = []
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        while query(kernel, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size)) == 0:
+            sizes.append(size.value)
+        return sizes
 
     def kernel(self, module: ctypes.c_void_p, name: str) -> Kernel:
         return Kernel(self, module, name)

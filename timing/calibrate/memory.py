@@ -112,7 +112,7 @@ class Memory:
                             moved.fill(0)
                             self.gpu.synchronize()
                             kernel.launch(
-                                self.gpu.sms * ctas,
+                                64 * self.gpu.sms,
                                 THREADS,
                                 [
                                     self.out,

@@ -47,6 +47,17 @@ def to_odd(e: Emitter, v: Value) -> Value:
     return e.convert("fptrunc", e.bitcast(odd, F64), F32)
 
 
+def odd_sum(e: Emitter, a: Value, b: Value) -> Value:
+    """a + b of F32 rounded to odd, for sums far from overflow whose rounding error FP32 can hold."""
+    s = a + b
+    other = s - a
+    lost = (a - (s - other)) + (b - other)
+    bits, lost_bits = e.bitcast(s, I32), e.bitcast(lost, I32)
+    # an error of the other sign: the sum was rounded away from zero
+    toward = e.select(e.lt(bits ^ lost_bits, 0), bits - 1, bits) | 1
+    return e.bitcast(e.select(e.eq(lost, 0.0) | e.is_nan(lost), bits, toward), F32)
+
+
 def _picked(e: Emitter, op: Operand) -> Pair:
     """The two 16-bit patterns an operand offers, in low bits (bits above may be set), prefixes not applied."""
     word = e.bits(op)
@@ -177,8 +188,8 @@ def hfma2(e: Emitter, i: Instruction) -> None:
     if i.has("BF16_V2"):
         _apply(e, i, lambda x, y, z: e.fma(x, y, z, "RO"), 3)
     else:
-        # the F64 sum of the exact product and c is exact, or so lopsided that it rounds to c all the same
-        _apply(e, i, lambda x, y, z: to_odd(e, e.widen(x) * e.widen(y) + e.widen(z)), 3)
+        # the product is exact
+        _apply(e, i, lambda x, y, z: odd_sum(e, x * y, z), 3)
 
 
 def _changes(i: Instruction) -> bool:

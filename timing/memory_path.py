@@ -15,7 +15,6 @@ from timing.sm_parameters import (
     ATOMIC_CHIP_CYCLES,
     ATOMIC_LANE_CYCLES,
     ATOMIC_LATENCY,
-    ATOMIC_QUEUE_CYCLES,
     ATOMIC_SAME_CYCLES,
     ATOMIC_SECTOR_CYCLES,
     DRAM_CYCLES_PER_SECTOR,
@@ -57,8 +56,9 @@ WRITE_PORT_FREE = 9
 DRAM_USED = 10  # recent use of the share of DRAM, 0 to 1
 DRAM_USED_AT = 11
 DRAM_WRITTEN = 12  # the part of it that were writes
+HOT_FREE = 14  # lines that all SMs send atomics to
 LG_FREE = 13  # the load/store stage for global and local memory: held up when stores or atomics back up
-N_SERVERS = 14
+N_SERVERS = 15
 
 DRAM_WINDOW = 2000.0  # cycles over which its use is averaged: a few DRAM round trips
 
@@ -270,12 +270,12 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
 
 
 @njit()
-def atomic(line, mask, lanes, multiplicity, crowding, floating, t, servers, traffic, p, hot_line, hot_free):
+def atomic(line, mask, lanes, multiplicity, contention, floating, t, servers, traffic, p):
     """A global atomic's part on one line, `lanes` of it with at most `multiplicity` on one word; returns when it is done.
 
     The SM hands atomics to L2 by lanes and sectors. L2 works on the half of a line that many CTAs share one request
-    after the other, for all SMs together; `crowding` says how many such lines its slice has on average (0: the line is
-    not shared: only the slices' total rate counts).
+    after the other, for all SMs together. `contention` is the share of such requests that its busiest slice gets: 1
+    when all go to one line, 0 when the line is not shared and only the slices' total rate counts.
     """
     sectors = popcount4(mask)
     traffic[C_ATOMICS] += lanes
@@ -283,17 +283,11 @@ def atomic(line, mask, lanes, multiplicity, crowding, floating, t, servers, traf
     servers[ATOMIC_FREE] = start + max(
         lanes * p[ATOMIC_LANE_CYCLES] + sectors * p[ATOMIC_SECTOR_CYCLES], multiplicity * p[ATOMIC_SAME_CYCLES]
     )
-    if crowding > 0.0:
-        slot = int(line % hot_line.shape[0])
-        if hot_line[slot] == line:
-            start = max(start, hot_free[slot])
-        hot_line[slot] = line
+    if contention > 0.0:
         same_word = p[HOT_SAME_FLOAT_CYCLES] if floating else p[HOT_SAME_CYCLES]
         halves = (1 if mask & 3 else 0) + (1 if mask & 12 else 0)
-        service = crowding * max(halves * p[HOT_REQUEST_CYCLES], multiplicity * same_word)
-        hot_free[slot] = start + service
-        # the queue in front of a hot line is finite: what waits there holds up the SM's later atomics
-        servers[ATOMIC_FREE] = max(servers[ATOMIC_FREE], start - p[ATOMIC_QUEUE_CYCLES])
+        service = contention * max(halves * p[HOT_REQUEST_CYCLES], multiplicity * same_word)
+        start = shared_slot(HOT_FREE, start, service, servers, p)
     else:
         start = max(start, servers[ATOMIC_CHIP_FREE])
         servers[ATOMIC_CHIP_FREE] = start + sectors * p[ATOMIC_CHIP_CYCLES]

@@ -216,7 +216,7 @@ def _simulate(
     for i, r in enumerate(regions):
         shares[i, 0] = (1.0 - hit) * (r.read_unique / r.read_bytes if r.read_bytes else 0.0)
         shares[i, 1] = (1.0 - hit) * (r.write_unique / r.write_bytes if r.write_bytes else 0.0)
-        shares[i, 2] = _crowding(r, target)
+        shares[i, 2] = r.atomic_contention
     m = len(trace.ctas)
     run = _Run()
     run.stalls = np.zeros((n_rows, N_STALLS))
@@ -270,21 +270,6 @@ def _simulate(
         "footprint_bytes": float(footprint),
     }
     return run
-
-
-def _crowding(region: Region, target: Target) -> float:
-    """How much longer the busiest L2 slice is than one line alone, when a region's shared lines are hashed over slices.
-
-    Throwing n lines at m slices, the fullest gets about n/m + sqrt(2 n/m log m) of them for n > m, and two or three for
-    n near m; the lines of a few are alone. 0 when the region's atomics are not shared.
-    """
-    if not region.atomic_shared:
-        return 0.0
-    lines = region.last_line - region.first_line + 1
-    load = lines / max(target.l2.slices, 1)
-    if lines < 2:
-        return 1.0
-    return max(1.0, min(float(lines), load + np.sqrt(2.0 * load * np.log(max(target.l2.slices, 2)))))
 
 
 def _steady_rate(done: np.ndarray, resident: int) -> tuple[float, float]:

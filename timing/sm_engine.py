@@ -81,7 +81,7 @@ def run_sm(
     resident,  # CTAs at once
     p,  # parameters, see timing.sm_parameters
     regions,  # int64[n, 2]: first and last line of each allocation, sorted
-    shares,  # float64[n, 3]: DRAM share of reads, of writes, and lines that its hot atomics share a slice with
+    shares,  # float64[n, 3]: DRAM share of reads, of writes, and contention of its atomics
     budget,  # stop launching CTAs after this many issued instructions
     stalls,  # float64[n_rows, N_STALLS], warp-cycles, added to
     cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run
@@ -96,8 +96,6 @@ def run_sm(
     valid = np.zeros(n_lines, np.int64)
     ready_line = np.zeros(n_lines)
     used = np.full(n_lines, -1.0)
-    hot_line = np.full(4096, -1, np.int64)
-    hot_free = np.zeros(4096)
     seen_line = np.full(SEEN_SLOTS, -1, np.int64)  # lines asked of L2: which sectors, and how much traffic ago
     seen_mask = np.zeros(SEEN_SLOTS, np.int64)
     seen_at = np.zeros(SEEN_SLOTS)
@@ -453,20 +451,18 @@ def run_sm(
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
-                                crowding = _crowding(line, regions, shares)
+                                contention = _contention(line, regions, shares)
                                 got = atomic(
                                     line,
                                     mask,
                                     per_line,
                                     wavefronts,
-                                    crowding,
+                                    contention,
                                     r["float_atomic"] != 0,
                                     tt,
                                     servers,
                                     traffic,
                                     p,
-                                    hot_line,
-                                    hot_free,
                                 )
                                 done = max(done, got)
                                 servers[LG_FREE] = max(
@@ -702,7 +698,7 @@ def _account(stalls, row, last_issue, wait_until, ready_at, now, reason):
 
 
 @njit(inline="always")
-def _crowding(line, regions, shares):
+def _contention(line, regions, shares):
     lo = 0
     hi = regions.shape[0]
     while lo < hi:

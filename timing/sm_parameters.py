@@ -36,7 +36,6 @@ ATOMIC_CHIP_CYCLES = next(_next)  # this SM's share of the slices' rate, cycles 
 HOT_REQUEST_CYCLES = next(_next)  # a line that all SMs use: cycles a request, or a lane on one word, as one SM sees it
 HOT_SAME_CYCLES = next(_next)
 HOT_SAME_FLOAT_CYCLES = next(_next)
-ATOMIC_QUEUE_CYCLES = next(_next)  # how far a hot line's queue may reach before it holds up the SM
 MIO_LATENCY = next(_next)  # issue to the SM's load/store stage
 MIO_QUEUE = next(_next)  # instructions a sub-core may have waiting for it
 LG_QUEUE = next(_next)

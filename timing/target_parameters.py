@@ -67,7 +67,6 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.HOT_REQUEST_CYCLES] = active * l2.atomic_line_request_cycles
     p[sp.HOT_SAME_CYCLES] = active / l2.same_address_atomics_per_clk
     p[sp.HOT_SAME_FLOAT_CYCLES] = active / l2.same_address_float_atomics_per_clk
-    p[sp.ATOMIC_QUEUE_CYCLES] = l2_hit
     p[sp.MIO_LATENCY] = MIO_LATENCY
     p[sp.MIO_QUEUE] = target.mio.queue_entries + target.mio.latch_entries
     p[sp.LG_QUEUE] = target.mio.queue_entries + target.mio.latch_entries

@@ -262,10 +262,12 @@ __device__ __forceinline__ void chain(unsigned* out, const unsigned* data, unsig
   out[1024 + threadIdx.x] = op.result();
 }
 
-// out: per warp of the grid: start, end, SM, result.
+// out: per warp of the grid: start, end, SM, result. Only the warps of the first `subcores` sub-cores run.
 template <class Op>
-__device__ __forceinline__ void rate(unsigned* out, const unsigned* data, unsigned stride, unsigned shared_bytes, int iterations) {
+__device__ __forceinline__ void rate(unsigned* out, const unsigned* data, unsigned stride, unsigned shared_bytes, int iterations,
+                                     int subcores) {
   Setup s = prepare(data, stride, shared_bytes);
+  if (threadIdx.x / 32 % 4 >= subcores) return;
   Op ops[CHAINS] = {Op(s, 0), Op(s, 1), Op(s, 2), Op(s, 3)};
   unsigned start = 0;
 #pragma unroll 1
@@ -297,8 +299,9 @@ __device__ __forceinline__ void rate(unsigned* out, const unsigned* data, unsign
   RATE(op)
 #define RATE(op)                                                                                                       \
   extern "C" __global__ void __launch_bounds__(1024)                                                                   \
-      rate_##op(unsigned* out, const unsigned* data, unsigned stride, unsigned bytes, int iterations) {                \
-    rate<ops::op>(out, data, stride, bytes, iterations);                                                                    \
+      rate_##op(unsigned* out, const unsigned* data, unsigned stride, unsigned bytes, int iterations,  \
+                int subcores) {                                                                                        \
+    rate<ops::op>(out, data, stride, bytes, iterations, subcores);                                                     \
   }
 
 #if PART == 0

@@ -37,6 +37,7 @@ _warp_fields = [
     ("local", "<u8"),  # host address of this warp's local memory, uint32[words, 32]
     ("machine", "<u8"),  # host address of the machine structure
     ("issued", "<u8"),  # warp instructions issued so far
+    ("turn_end", "<u8"),  # value of `issued` at which the warp's turn ends; 0 between turns
     ("events", "<u8"),  # next trace event; host address
     ("events_end", "<u8"),
     ("lines", "<u8"),  # next trace line; host address
@@ -107,7 +108,7 @@ CTA = np.dtype(
         ("count", "<u4"),
         ("done", "<u4"),  # warps that have exited
         ("warp", "<u4"),  # warp the last event is about
-        ("progress", "<u4"),  # scratch of the scheduler
+        ("resume", "<u4"),  # warp whose turn was interrupted by a full trace buffer
         ("arrived", "<u4", (16,)),  # threads arrived at each named barrier
         ("expected", "<u4", (16,)),  # threads it needs, 0: all
         ("popc", "<u4", (16,)),

@@ -483,20 +483,30 @@ def _cta(module: ir.Module, name: str, mode: str) -> set[str]:
     def unfinished() -> ir.Value:
         return b.icmp_unsigned("!=", progress.get(), c.i32(0))
 
+    k.set(c.load(INT32, cta, C["resume"]))
+    c.store(c.i32(0), cta, C["resume"])
     with c.loop(unfinished):
         progress.set(c.i32(0))
-        k.set(c.i32(0))
         with c.loop(lambda: b.icmp_unsigned("<", k.get(), count)):
             number = k.get()
             w = c.at(base, b.mul(b.zext(number, INT64), stride))
             k.set(b.add(number, c.i32(1)))
             with c.when(b.icmp_unsigned("==", c.load(INT32, w, W["status"]), c.i32(layout.READY))):
                 progress.set(c.i32(1))
-                event = c.call(f"rt_run_{mode}", INT32, [w, rows, c.load(INT32, w, W["pc"]), quantum])
+                issued = c.load(INT64, w, W["issued"])
+                end = c.load(INT64, w, W["turn_end"])
+                left = b.select(b.icmp_unsigned(">", end, issued), b.sub(end, issued), quantum)
+                c.store(b.add(issued, left), w, W["turn_end"])
+                event = c.call(f"rt_run_{mode}", INT32, [w, rows, c.load(INT32, w, W["pc"]), left])
 
                 def is_event(code: int, event: ir.Value = event) -> ir.Value:
                     return b.icmp_signed("==", event, c.i32(code))
 
+                with c.when(is_event(layout.EVENT_FULL)):  # go on in the same turn
+                    c.store(number, cta, C["warp"])
+                    c.store(number, cta, C["resume"])
+                    b.ret(event)
+                c.store(c.i64(0), w, W["turn_end"])
                 turn = b.or_(is_event(layout.EVENT_QUANTUM), is_event(layout.EVENT_YIELD))
                 with b.if_else(turn) as (then, otherwise):
                     with then:
@@ -527,6 +537,7 @@ def _cta(module: ir.Module, name: str, mode: str) -> set[str]:
                         with c.when(b.icmp_unsigned("==", handled.get(), c.i32(0))):
                             c.store(number, cta, C["warp"])
                             b.ret(event)
+        k.set(c.i32(0))
     finished = b.icmp_unsigned("==", c.load(INT32, cta, C["done"]), count)
     b.ret(b.select(finished, c.i32(layout.CTA_DONE), c.i32(layout.CTA_STUCK)))
     c.finish()

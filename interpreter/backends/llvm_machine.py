@@ -126,7 +126,7 @@ class LlvmMachine:
         self.local[:] = 0
         cta = self.cta[0]
         cta["warps"], cta["stride"], cta["count"] = self.warps.ctypes.data, self.warp_bytes, self.launch.warps
-        cta["done"] = 0
+        cta["done"] = cta["resume"] = 0
         for name in ("arrived", "expected", "popc"):
             cta[name] = 0
         cta["all"] = 1

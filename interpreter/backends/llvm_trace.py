@@ -73,7 +73,7 @@ def _counts(c: Code) -> ir.Value:
 
 def _add_aux(c: Code, bits: ir.Value) -> None:
     w = c.args[0]
-    c.store(c.b.or_(c.load(INT32, w, W["aux"]), bits), w, W["aux"])
+    c.store(c.b.add(c.load(INT32, w, W["aux"]), bits), w, W["aux"])
 
 
 def _first_address(c: Code, area: int, bits: ir.Value) -> ir.Value:

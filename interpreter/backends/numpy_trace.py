@@ -107,14 +107,14 @@ class Recorder:
                     continue
                 if name == "shared":
                     load = timing.memory is MemoryKind.LOAD_SHARED and position == 0
-                    wavefronts |= self._shared(row, part, load)
+                    wavefronts += self._shared(row, part, load)
                 elif name == "local":
                     lines += _local_lines(part, timing.width)
                 else:
                     lines += self._global(row, part)
                     if timing.memory in ATOMICS:
                         addresses = list(part.values())
-                        wavefronts |= max(addresses.count(a) for a in set(addresses))
+                        wavefronts += max(addresses.count(a) for a in set(addresses))
         return wavefronts, lines
 
     def _global(self, row: int, places: dict[int, int]) -> list[int]:

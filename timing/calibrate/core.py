@@ -13,6 +13,7 @@ from timing.calibrate.slots import SLOTS, cases, rewrite
 
 STEPS = 128  # steps of a warp in one iteration of a rate kernel (4 chains of 32)
 BURSTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)  # instructions in a burst (mio.cu)
+UNUSED = 0xFFFFFFFF  # what the SM number of a warp that did not run is filled with
 SHARED = 8192  # bytes of dynamic shared memory of issue kernels
 REPEATS = 5
 
@@ -53,6 +54,7 @@ def operands() -> np.ndarray:
 def per_sm(out: Buffer, warps: int) -> np.ndarray:
     """Cycles from the first start to the last end of the warps of each SM that ran any, shape (SMs used,)."""
     rows = out.read(np.uint32, 4 * warps).reshape(-1, 4)
+    rows = rows[rows[:, 2] != UNUSED]
     spans = []
     for sm in np.unique(rows[:, 2]):
         mine = rows[rows[:, 2] == sm]
@@ -133,7 +135,13 @@ class Core:
 
     # -- issue rates -----------------------------------------------------------------------------------------------
     def _difference(
-        self, kernel: Kernel, before: list[object], warps_per_subcore: int, small: int, shared: int = 0
+        self,
+        kernel: Kernel,
+        before: list[object],
+        warps_per_subcore: int,
+        small: int,
+        shared: int = 0,
+        after: tuple[object, ...] = (),
     ) -> np.ndarray:
         """Cycles that `small` more iterations take, per SM (the least over repeats, which leaves disturbances out)."""
         grid, block = shape_for(self.gpu, warps_per_subcore)
@@ -141,7 +149,9 @@ class Core:
         for _ in range(3):
             spans = []
             for iterations in (small, 2 * small):
-                kernel.launch(grid, block, [*before, np.int32(iterations)], shared)
+                self.out.fill(UNUSED)
+                self.gpu.synchronize()
+                kernel.launch(grid, block, [*before, np.int32(iterations), *after], shared)
                 self.gpu.synchronize()
                 spans.append(per_sm(self.out, grid * block // 32))
             if len(spans[0]) != len(spans[1]) or len(spans[0]) != self.gpu.sms:
@@ -151,17 +161,17 @@ class Core:
         assert best is not None
         return best
 
-    def _rate(self, part: int, op: str, stride: int, warps: int, small: int, group: str) -> None:
+    def _rate(self, part: int, op: str, stride: int, warps: int, small: int, group: str, subcores: int = 4) -> None:
         kernel = self.kernel(f"issue{part}", f"rate_{op}")
         before: list[object] = [self.out, self.data, np.uint32(stride), np.uint32(SHARED)]
         try:
-            gap = self._difference(kernel, before, warps, small, SHARED)
+            gap = self._difference(kernel, before, warps, small, SHARED, (np.int32(subcores),))
         except DriverError as error:  # registers for 16 warps a sub-core may not be there
             if "OUT_OF_RESOURCES" in str(error) or "spread evenly" in str(error):
                 return
             raise
         values = gap / (small * STEPS * warps)
-        self.results.add(group, op, list(values), "cycles/step/subcore", warps=warps, stride=stride)
+        self.results.add(group, op, list(values), "cycles/step/subcore", warps=warps, stride=stride, subcores=subcores)
 
     def rates(self) -> None:
         for part in range(ISSUE_PARTS):
@@ -380,3 +390,20 @@ class Core:
                     20,
                 )
                 self.results.add("fetch", "first_pass", times, "us", kib=count // 64, threads=threads, grid=grid)
+
+    def subcores(self) -> None:
+        """Rates of shared resources with one, two and four sub-cores at work: each sub-core's own path to them."""
+        ops = {
+            2: "lds32 lds64 lds128 ldsm4 sts32 sts128 atoms ldc",
+            1: "shfl_bfly mufu_ex2 dfma redux",
+            4: "lds_shfl mufu_shfl",
+        }
+        for part, names in ops.items():
+            for op in names.split():
+                for subcores in (1, 2, 4):
+                    for warps in (1, 4, 8):
+                        self._rate(part, op, NATURAL.get(op, 1), warps, 8, "subcores", subcores)
+        for op, stride in (("lds32", 4), ("lds32", 32), ("sts32", 4), ("lds64", 8)):
+            for subcores in (1, 2, 4):
+                for warps in (1, 4):
+                    self._rate(2, op, stride, warps, 8, "subcores", subcores)

@@ -39,6 +39,7 @@ STEPS = [
     "core.fetch",
     "core.first_pass",
     "core.slots",
+    "core.subcores",
     "core.bursts",
     "core.async_copies",
     "core.single_sm_stores",

@@ -1,1 +1,1 @@
-"""How long a kernel takes: a timing model that replays the interpreter's traces. Knows nothing of files, sweeps or clusters."""
+"""How long a kernel takes: replays the interpreter's traces. Knows nothing of files, sweeps or clusters."""

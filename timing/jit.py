@@ -1,7 +1,7 @@
 """The one place where numba is configured.
 
-numba's cache notices changes of a function's own file only, not of the constants it takes from other modules. The cache
-folder is therefore named after the content of this package and of what it takes constants from: any change starts a new one.
+numba's cache notices changes of a function's own file only, not of the constants it takes from other modules. The
+cache folder is therefore named after the content of this package and of what it takes constants from.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _cache_directory() -> Path:
 
 
 if not os.environ.get("NUMBA_CACHE_DIR"):
-    numba.config.CACHE_DIR = str(_cache_directory())
+    setattr(numba.config, "CACHE_DIR", str(_cache_directory()))  # noqa: B010  (not declared in its stub)
 
 njit: Callable[..., Any] = partial(numba.njit, cache=True, nogil=True)
 """numba.njit with this package's options; use as `@njit()` or `@njit(inline="always")`."""

@@ -271,7 +271,7 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
 
 @njit()
 def atomic(line, mask, lanes, multiplicity, contention, floating, t, servers, traffic, p):
-    """A global atomic's part on one line, `lanes` of it with at most `multiplicity` on one word; returns when it is done.
+    """A global atomic's part on one line; returns when it is done. At most `multiplicity` of its `lanes` share a word.
 
     The SM hands atomics to L2 by lanes and sectors. L2 works on the half of a line that many CTAs share one request
     after the other, for all SMs together. `contention` is the share of such requests that its busiest slice gets: 1

@@ -96,7 +96,8 @@ def _set_action(rows: np.ndarray, i: int, instruction: Instruction) -> None:
     if opcode in ("LDG", "LD") and ("STRONG" in instruction.modifiers or "MMIO" in instruction.modifiers):
         # .STRONG.SM may hit L1; wider scopes may not (PTX memory model)
         rows["strong"][i] = 0 if instruction.has("SM") or instruction.has("CTA") else 1
-    if opcode in ("RED", "REDG", "ATOM", "ATOMG") and any(m.startswith(("F32", "F64", "F16", "BF16")) for m in modifiers):
+    floating = any(m.startswith(("F32", "F64", "F16", "BF16")) for m in modifiers)
+    if opcode in ("RED", "REDG", "ATOM", "ATOMG") and floating:
         rows["float_atomic"][i] = 1
     if opcode == "LDGSTS" and instruction.has("BYPASS"):
         rows["bypass_l1"][i] = 1

@@ -409,7 +409,7 @@ def _gpu_bounds(
         use = scout.atomics
         lines = use.lines if use.shared else use.lines * grid_ctas
         requests = max(
-            use.sectors * target.l2.atomic_line_sector_cycles,
+            use.sectors / 2.0 * target.l2.atomic_line_request_cycles,
             use.same_word_lanes / target.l2.same_address_atomics_per_clk
             + use.same_word_float_lanes / target.l2.same_address_float_atomics_per_clk,
         )

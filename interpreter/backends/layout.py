@@ -146,7 +146,8 @@ PATTERN = np.dtype(
         ("sectors", "<u4"),
         ("ideal", "<u4"),  # sectors, or passes
         ("entries", "<i8", (LANES,)),  # line relative to the first lane's << 4 | sector mask
-        ("pad", "<u4", (28,)),
+        ("most", "<u4"),  # atomics: most lanes on one address
+        ("pad", "<u4", (27,)),
     ]
 )
 assert PATTERN.itemsize == 512, PATTERN.itemsize

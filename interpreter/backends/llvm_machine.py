@@ -262,12 +262,15 @@ def launch_words(kind: str, arguments: tuple, count: int, banks: dict[int, bytes
 
 
 class TraceBuffers:
-    """Event and line buffers of the warps of a CTA, and what earlier CTAs left."""
+    """Event and line buffers of the warps of a CTA, and what earlier CTAs left.
+
+    Events are handled as plain 64-bit words: NumPy copies records field by field, ten times slower.
+    """
 
     def __init__(self, header: np.ndarray) -> None:
         self.header = header
         warps = len(header)
-        self.events = np.zeros((warps, EVENTS_PER_CHUNK), EVENT)
+        self.events = np.zeros((warps, EVENTS_PER_CHUNK), np.uint64)
         self.lines = np.zeros((warps, LINES_PER_CHUNK + LINES_PER_EVENT), np.uint64)
         self.kept_events: list[list[np.ndarray]] = []
         self.kept_lines: list[list[np.ndarray]] = []
@@ -275,24 +278,20 @@ class TraceBuffers:
 
     def start(self) -> None:
         self.now = [([], []) for _ in self.header]
-        for warp in range(len(self.header)):
-            self._point(warp)
-
-    def _point(self, warp: int) -> None:
-        """Point a warp at its empty buffers. Addresses are multiples of 8 and never wrap."""
-        h = self.header[warp]
-        h["events"] = self.events[warp].ctypes.data
-        h["events_end"] = self.events[warp].ctypes.data + EVENT.itemsize * EVENTS_PER_CHUNK
-        h["lines"] = self.lines[warp].ctypes.data
-        h["lines_end"] = self.lines[warp].ctypes.data + 8 * LINES_PER_CHUNK
+        for name, buffer, room in (("events", self.events, EVENTS_PER_CHUNK), ("lines", self.lines, LINES_PER_CHUNK)):
+            starts = buffer.ctypes.data + buffer.strides[0] * np.arange(len(self.header), dtype=np.uint64)
+            self.header[name] = starts
+            self.header[f"{name}_end"] = starts + np.uint64(8 * room)
 
     def flush(self, warp: int) -> None:
+        """Keep what a warp has written and empty its buffers."""
         h = self.header[warp]
-        events = (int(h["events"]) - self.events[warp].ctypes.data) // EVENT.itemsize
-        lines = (int(h["lines"]) - self.lines[warp].ctypes.data) // 8
-        self.now[warp][0].append(self.events[warp, :events].copy())
-        self.now[warp][1].append(self.lines[warp, :lines].copy())
-        self._point(warp)
+        for kept, name, buffer in zip(self.now[warp], ("events", "lines"), (self.events, self.lines)):
+            start = buffer.ctypes.data + buffer.strides[0] * warp
+            used = (int(h[name]) - start) // 8
+            if used:
+                kept.append(buffer[warp, :used].copy())
+            h[name] = start
 
     def end(self) -> None:
         for warp in range(len(self.header)):
@@ -301,14 +300,15 @@ class TraceBuffers:
             self.kept_lines.append(self.now[warp][1])
 
     def result(self, ctas: list[int]) -> Trace:
-        def joined(parts: list[list[np.ndarray]], empty: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def joined(parts: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
             lengths = [sum(len(piece) for piece in pieces) for pieces in parts]
             flat = [piece for pieces in parts for piece in pieces]
-            return np.concatenate([empty, *flat]), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+            content = np.concatenate(flat) if flat else np.zeros(0, np.uint64)
+            return content, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
-        events, warp_start = joined(self.kept_events, np.zeros(0, EVENT))
-        lines, line_start = joined(self.kept_lines, np.zeros(0, np.uint64))
-        return Trace(ctas, len(self.header), events, warp_start, lines, line_start)
+        events, warp_start = joined(self.kept_events)
+        lines, line_start = joined(self.kept_lines)
+        return Trace(ctas, len(self.header), events.view(EVENT), warp_start, lines, line_start)
 
 
 __all__ = ["COUNTS", "LlvmMachine", "TraceBuffers", "W", "launch_words", "prepare"]

@@ -95,8 +95,8 @@ def _append_line(c: Code, at: Variable, entry: ir.Value) -> None:
     at.set(c.b.add(at.get(), c.i64(8)))
 
 
-def _global_side(c: Code, bits: ir.Value, area: int) -> None:
-    """Lines and sectors of the lanes in `bits`, addresses in `area`."""
+def _global_side(c: Code, bits: ir.Value, area: int, most: bool = False) -> None:
+    """Lines and sectors of the lanes in `bits`, addresses in `area`; `most`: also the most lanes on one address."""
     b = c.b
     w = c.args[0]
     address = c.load(V64, w, area, align=128)
@@ -112,6 +112,8 @@ def _global_side(c: Code, bits: ir.Value, area: int) -> None:
         c.store(b.select(fits, bits, c.i32(0)), pattern, P["lanes"])
         c.store(relative, pattern, P["relative"], align=64)
         _find_lines(c, bits, area, first, width, pattern)
+        if most:
+            _find_most(c, bits, pattern)
     count = c.load(INT32, pattern, P["count"])
     counts = _counts(c)
     _count(c, counts, "l1_tag_requests_global", b.zext(count, INT64))
@@ -198,9 +200,14 @@ def _trace_global(module: ir.Module, name: str) -> set[str]:
 def _trace_atomic(module: ir.Module, name: str) -> set[str]:
     """As a global access; wavefronts = the most lanes on one address."""
     c = _tracer(name, module)
-    b = c.b
     bits = c.args[3]
-    _global_side(c, bits, W["address"])
+    _global_side(c, bits, W["address"], most=True)
+    _add_aux(c, c.b.shl(c.load(INT32, _pattern(c, 0), P["most"]), c.i32(8)))
+    return _end(c)
+
+
+def _find_most(c: Code, bits: ir.Value, pattern: ir.Value) -> None:
+    b = c.b
     address = c.load(V64, c.args[0], W["address"], align=128)
     left = c.variable(bits)
     most = c.variable(c.i32(0))
@@ -210,8 +217,7 @@ def _trace_atomic(module: ir.Module, name: str) -> set[str]:
         left.set(b.and_(left.get(), b.not_(same)))
         lanes = c.popcount(same)
         most.set(b.select(b.icmp_unsigned(">", lanes, most.get()), lanes, most.get()))
-    _add_aux(c, b.shl(most.get(), c.i32(8)))
-    return _end(c)
+    c.store(most.get(), pattern, P["most"])
 
 
 # ------------------------------------------------------------------ shared memory

@@ -25,7 +25,7 @@ def agree(first, second) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120a"])
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("sgemm", "histogram")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("sgemm", "histogram", "locked")])
 def test_backends_agree(arch: str, name: str) -> None:
     agree(case(arch, name, "llvm"), case(arch, name, "numpy"))
 

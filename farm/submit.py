@@ -24,6 +24,7 @@ from jobs.sweep import load_sweep
 from jobs.tables import Rows, from_rows
 from jobs.work import DEFAULT_INSTRUCTIONS, DEFAULT_SECONDS, WorkItem
 from timing.target import load_target
+from timing.warm_up import compile_engine, is_compiled
 
 EVALUATOR = "jobs.evaluate:evaluate_batch"
 FLUSH_SECONDS = 2.0  # a kill loses at most this much finished work
@@ -87,6 +88,10 @@ def submit(paths: list[Path], options: Options, store: LocalStore, console: Cons
     name = options.run or default_run_name(plans, options)
     folder = store.folder(name)
     outcome = Outcome(name, folder, notes=notes)
+    if options.tier != "static" and not is_compiled():
+        # here, so that the workers load it instead of each compiling its own
+        console.print("compiling the timing engine (once a version and machine) ...", style="dim")
+        compile_engine()
     with folder.writing(), ProcessPool(options.jobs or default_jobs(), EVALUATOR) as pool:
         for plan in plans:
             _register(folder, plan, options)

@@ -358,7 +358,7 @@ class Core:
     def async_copies(self) -> None:
         """cp.async of 16 bytes a lane that finds its data in L2: cycles per warp instruction of an SM."""
         kernel = self.kernel("mio", "async_copy")
-        for span in (16384, 65536):
+        for span in (262144,):  # far more than is in flight, or requests for one line merge
             for warps in (4, 8, 16, 32):
                 for active in (1, self.gpu.sms):
                     spans = []

@@ -78,7 +78,7 @@ STREAM(write, WRITE, 4, 1) STREAM(write, WRITE, 4, 4) STREAM(write, WRITE, 8, 4)
 STREAM(copy, COPY, 4, 1) STREAM(copy, COPY, 4, 4) STREAM(copy, COPY, 8, 4) STREAM(copy, COPY, 16, 1) STREAM(copy, COPY, 16, 4)
 
 // The same on SMs 0..active_sms-1 alone, `ctas` CTAs on each, for `ticks` cycles; moved[cta] = tiles done. `ticket` (64 words an SM, zero before
-// the launch) numbers the CTAs of an SM, which start far apart in the data.
+// the launch) numbers the CTAs of an SM; each has a part of the data to itself.
 template <Kind KIND>
 __device__ __forceinline__ void active(unsigned* out, char* data, char* target, unsigned tiles, int active_sms, int ctas,
                                        unsigned* ticket, unsigned* moved, unsigned ticks) {
@@ -92,14 +92,18 @@ __device__ __forceinline__ void active(unsigned* out, char* data, char* target, 
   constexpr int UNROLL = 4;
   const uint4* in = reinterpret_cast<const uint4*>(data);
   uint4* to = reinterpret_cast<uint4*>(target);
+  const unsigned share = max(1u, tiles / (active_sms * ctas));  // tiles of one CTA, read again and again, past L1
+  const unsigned base = (sm * ctas + number) * share % tiles;
   const unsigned start = now();
-  for (unsigned tile = (sm * 32 + number) * 53 % tiles; now() - start < ticks; tile = tile + 1 < tiles ? tile + 1 : 0) {
-    const unsigned long long first = static_cast<unsigned long long>(tile) * (THREADS * UNROLL) + threadIdx.x;
+  for (unsigned i = 0; now() - start < ticks; i = i + 1 < share ? i + 1 : 0) {
+    const unsigned long long first = static_cast<unsigned long long>(base + i) * (THREADS * UNROLL) + threadIdx.x;
     uint4 v[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
-      if (KIND != WRITE) v[u] = in[first + u * THREADS];
-      else fill(v[u], tile);
+      if (KIND != WRITE)
+        asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v[u].x), "=r"(v[u].y), "=r"(v[u].z), "=r"(v[u].w) : "l"(in + first + u * THREADS));
+      else fill(v[u], i);
     }
     if (KIND == READ) {
 #pragma unroll

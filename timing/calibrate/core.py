@@ -9,7 +9,8 @@ import numpy as np
 from timing.calibrate.build import ISSUE_PARTS, STRAIGHT
 from timing.calibrate.driver import Buffer, DriverError, Gpu, Kernel
 from timing.calibrate.record import Results
-from timing.calibrate.slots import SLOTS, cases, rewrite
+from timing.calibrate.slots import SLOTS, rewrite
+from timing.calibrate.slots import cases as cases_of_slots
 
 STEPS = 128  # steps of a warp in one iteration of a rate kernel (4 chains of 32)
 BURSTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)  # instructions in a burst (mio.cu)
@@ -299,7 +300,7 @@ class Core:
     def slots(self) -> None:
         """Issue rules on rewritten machine code: register banks, operand reuse, stall counts, yield."""
         data = self.gpu.buffer(4096)
-        for name, pattern in cases().items():
+        for name, pattern in cases_of_slots().items():
             kernel = self.gpu.kernel(self.gpu.load(rewrite(self.cubins["slots"], pattern)), "slots")
             for warps in (1, 2, 4):
                 gap = self._difference(kernel, [self.out, data], warps, 8)
@@ -407,3 +408,47 @@ class Core:
             for subcores in (1, 2, 4):
                 for warps in (1, 4):
                     self._rate(2, op, stride, warps, 8, "subcores", subcores)
+
+    def priority(self) -> None:
+        """Who goes first when warps of one sub-core compete: end of each warp, in its order, over the last one's."""
+        issue = [
+            (part, op)
+            for part, names in ((0, "ffma imad iadd3"), (1, "mufu_ex2"), (2, "lds32"), (3, "hmma_16816_f32"))
+            for op in names.split()
+        ]
+        cases: list[tuple[str, Kernel, list[object], tuple[object, ...], int]] = [
+            (
+                op,
+                self.kernel(f"issue{part}", f"rate_{op}"),
+                [self.out, self.data, np.uint32(1), np.uint32(SHARED)],
+                (np.int32(4),),
+                SHARED,
+            )
+            for part, op in issue
+        ]
+        data = self.gpu.buffer(4096)
+        patterns = cases_of_slots()
+        for name in (
+            "FFMA EOZ stall 1 keep 1",
+            "FFMA EOZ stall 1 keep 0",
+            "FFMA EOZ stall 2 keep 1",
+            "FFMA EOZ stall 4 keep 1",
+        ):
+            kernel = self.gpu.kernel(self.gpu.load(rewrite(self.cubins["slots"], patterns[name])), "slots")
+            cases.append((name, kernel, [self.out, data], (), 0))
+        for name, kernel, before, after, shared in cases:
+            for per_subcore in (2, 4, 8):
+                warps = 4 * per_subcore
+                self.out.fill(UNUSED)
+                self.gpu.synchronize()
+                kernel.launch(self.gpu.sms, 32 * warps, [*before, np.int32(64), *after], shared)
+                self.gpu.synchronize()
+                rows = self.out.read(np.uint32, 4 * warps * self.gpu.sms).reshape(self.gpu.sms, warps, 4)
+                start = rows[:, :, 0] - rows[:, :1, 0]
+                end = (rows[:, :, 1] - rows[:, :1, 0]).astype(np.int32) - start.astype(np.int32).min(
+                    axis=1, keepdims=True
+                )
+                share = np.median(end / end.max(axis=1, keepdims=True), axis=0)
+                for order in range(per_subcore):
+                    here = share[4 * order : 4 * order + 4]
+                    self.results.add("priority", name, list(here), "of the last end", warps=per_subcore, order=order)

@@ -40,6 +40,7 @@ STEPS = [
     "core.first_pass",
     "core.slots",
     "core.subcores",
+    "core.priority",
     "core.bursts",
     "core.async_copies",
     "core.single_sm_stores",

@@ -269,46 +269,65 @@ class TraceBuffers:
 
     def __init__(self, header: np.ndarray) -> None:
         self.header = header
-        warps = len(header)
-        self.events = np.zeros((warps, EVENTS_PER_CHUNK), np.uint64)
-        self.lines = np.zeros((warps, LINES_PER_CHUNK + LINES_PER_EVENT), np.uint64)
-        self.kept_events: list[list[np.ndarray]] = []
-        self.kept_lines: list[list[np.ndarray]] = []
-        self.now: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
+        self.streams = [
+            _Stream(header, "events", EVENTS_PER_CHUNK, 0),
+            _Stream(header, "lines", LINES_PER_CHUNK, LINES_PER_EVENT),
+        ]
 
     def start(self) -> None:
-        self.now = [([], []) for _ in self.header]
-        for name, buffer, room in (("events", self.events, EVENTS_PER_CHUNK), ("lines", self.lines, LINES_PER_CHUNK)):
-            starts = buffer.ctypes.data + buffer.strides[0] * np.arange(len(self.header), dtype=np.uint64)
-            self.header[name] = starts
-            self.header[f"{name}_end"] = starts + np.uint64(8 * room)
+        """Point the warps of a CTA that is about to run at empty buffers."""
+        for stream in self.streams:
+            stream.reset()
 
     def flush(self, warp: int) -> None:
-        """Keep what a warp has written and empty its buffers."""
-        h = self.header[warp]
-        for kept, name, buffer in zip(self.now[warp], ("events", "lines"), (self.events, self.lines)):
-            start = buffer.ctypes.data + buffer.strides[0] * warp
-            used = (int(h[name]) - start) // 8
-            if used:
-                kept.append(buffer[warp, :used].copy())
-            h[name] = start
+        """A warp's buffer is full: keep its content and empty it."""
+        for stream in self.streams:
+            stream.flush(warp)
 
     def end(self) -> None:
-        for warp in range(len(self.header)):
-            self.flush(warp)
-            self.kept_events.append(self.now[warp][0])
-            self.kept_lines.append(self.now[warp][1])
+        """The CTA has ended."""
+        for stream in self.streams:
+            stream.end()
 
     def result(self, ctas: list[int]) -> Trace:
-        def joined(parts: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-            lengths = [sum(len(piece) for piece in pieces) for pieces in parts]
-            flat = [piece for pieces in parts for piece in pieces]
-            content = np.concatenate(flat) if flat else np.zeros(0, np.uint64)
-            return content, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-        events, warp_start = joined(self.kept_events)
-        lines, line_start = joined(self.kept_lines)
+        (events, warp_start), (lines, line_start) = (stream.result() for stream in self.streams)
         return Trace(ctas, len(self.header), events.view(EVENT), warp_start, lines, line_start)
+
+
+class _Stream:
+    """One kind of record, a buffer a warp."""
+
+    def __init__(self, header: np.ndarray, name: str, room: int, slack: int) -> None:
+        self.position, self.limit = header[name], header[f"{name}_end"]  # live views
+        self.buffers = np.zeros((len(header), room + slack), np.uint64)
+        self.starts = self.buffers.ctypes.data + self.buffers.strides[0] * np.arange(len(header), dtype=np.uint64)
+        self.ends = self.starts + np.uint64(8 * room)
+        self.early: dict[int, list[np.ndarray]] = {}  # of the running CTA: what full buffers held
+        self.kept: list[np.ndarray] = []
+        self.lengths: list[int] = []
+
+    def reset(self) -> None:
+        self.position[:] = self.starts
+        self.limit[:] = self.ends
+
+    def flush(self, warp: int) -> None:
+        used = int(self.position[warp] - self.starts[warp]) // 8
+        self.early.setdefault(warp, []).append(self.buffers[warp, :used].copy())
+        self.position[warp] = self.starts[warp]
+
+    def end(self) -> None:
+        used = ((self.position - self.starts) // np.uint64(8)).tolist()
+        pieces: list[np.ndarray] = []
+        for warp, n in enumerate(used):
+            early = self.early.get(warp, [])
+            pieces += [*early, self.buffers[warp, :n]]
+            self.lengths.append(n + sum(len(piece) for piece in early))
+        self.early.clear()
+        self.kept.append(np.concatenate(pieces))
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        content = np.concatenate([np.zeros(0, np.uint64), *self.kept])
+        return content, np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
 
 
 __all__ = ["COUNTS", "LlvmMachine", "TraceBuffers", "W", "launch_words", "prepare"]

@@ -125,7 +125,8 @@ def sampled_estimate(
     scale = grid / max(traces.executed_ctas, 1)
     cycles = run.cycles
     overhead = target.launch.kernel_overhead_us
-    time_us = target.microseconds(cycles) + overhead
+    clock = loaded_clock_mhz(target, run.busy[Pipe.TENSOR] / (4.0 * max(run.simulated_cycles, 1.0)))
+    time_us = cycles / clock + overhead
     counts = traces.counts
     issued_total = float(counts["instructions_executed"].sum()) * scale
     bound, bounds = _bound(run, geometry, target, issued_total, time_us)
@@ -137,7 +138,7 @@ def sampled_estimate(
         tier="sampled",
         time_us=time_us,
         cycles=cycles,
-        clock_mhz=target.clock_mhz,
+        clock_mhz=clock,
         bound=bound,
         occupancy=occ,
         waves=geometry.waves,
@@ -156,6 +157,12 @@ def sampled_estimate(
         warp_instructions=issued_total,
         expected_error=None if share >= 1.0 else run.spread,
     )
+
+
+def loaded_clock_mhz(target: Target, tensor_use: float) -> float:
+    """SM clock while the tensor cores are busy for `tensor_use` of the time: dense matrix work draws it down."""
+    drop = target.gpu.clock_mhz - min(target.gpu.tensor_clock_mhz, target.gpu.clock_mhz)
+    return target.gpu.clock_mhz - drop * min(max(tensor_use, 0.0), 1.0)
 
 
 def _choose(geometry: Geometry, traces: TraceSource, budget: int) -> Trace:

@@ -410,45 +410,47 @@ class Core:
                     self._rate(2, op, stride, warps, 8, "subcores", subcores)
 
     def priority(self) -> None:
-        """Who goes first when warps of one sub-core compete: end of each warp, in its order, over the last one's."""
-        issue = [
-            (part, op)
-            for part, names in ((0, "ffma imad iadd3"), (1, "mufu_ex2"), (2, "lds32"), (3, "hmma_16816_f32"))
-            for op in names.split()
-        ]
-        cases: list[tuple[str, Kernel, list[object], tuple[object, ...], int]] = [
-            (
-                op,
-                self.kernel(f"issue{part}", f"rate_{op}"),
-                [self.out, self.data, np.uint32(1), np.uint32(SHARED)],
-                (np.int32(4),),
-                SHARED,
-            )
-            for part, op in issue
-        ]
+        """Who goes first when warps of one sub-core compete: the end of each, in its order, over the last one's.
+
+        `order` counts a sub-core's warps by CTA, then by warp in it. loop_64 has no barrier before it, the others one.
+        """
+        one, half = ctypes.c_float(0.999), ctypes.c_float(0.5)
+        cases: list[tuple[str, Kernel, list[object], tuple[object, ...], int]] = []
+        for part, names in ((0, "ffma imad iadd3"), (1, "mufu_ex2"), (2, "lds32"), (3, "hmma_16816_f32")):
+            for op in names.split():
+                before: list[object] = [self.out, self.data, np.uint32(1), np.uint32(SHARED)]
+                cases.append((op, self.kernel(f"issue{part}", f"rate_{op}"), before, (np.int32(4),), SHARED))
+        cases.append(("loop_64", self.kernel("barriers", "loop_64"), [self.out, one, half], (), 0))
         data = self.gpu.buffer(4096)
         patterns = cases_of_slots()
-        for name in (
-            "FFMA EOZ stall 1 keep 1",
-            "FFMA EOZ stall 1 keep 0",
-            "FFMA EOZ stall 2 keep 1",
-            "FFMA EOZ stall 4 keep 1",
-        ):
+        for setting in ("stall 1 keep 1", "stall 1 keep 0", "stall 2 keep 1", "stall 4 keep 1"):
+            name = f"FFMA EOZ {setting}"
             kernel = self.gpu.kernel(self.gpu.load(rewrite(self.cubins["slots"], patterns[name])), "slots")
             cases.append((name, kernel, [self.out, data], (), 0))
         for name, kernel, before, after, shared in cases:
-            for per_subcore in (2, 4, 8):
+            for per_subcore, ctas in ((2, 1), (4, 1), (8, 1), (8, 2), (8, 4), (16, 2)):
                 warps = 4 * per_subcore
                 self.out.fill(UNUSED)
                 self.gpu.synchronize()
-                kernel.launch(self.gpu.sms, 32 * warps, [*before, np.int32(64), *after], shared)
-                self.gpu.synchronize()
-                rows = self.out.read(np.uint32, 4 * warps * self.gpu.sms).reshape(self.gpu.sms, warps, 4)
-                start = rows[:, :, 0] - rows[:, :1, 0]
-                end = (rows[:, :, 1] - rows[:, :1, 0]).astype(np.int32) - start.astype(np.int32).min(
-                    axis=1, keepdims=True
-                )
-                share = np.median(end / end.max(axis=1, keepdims=True), axis=0)
+                try:
+                    kernel.launch(self.gpu.sms * ctas, 32 * warps // ctas, [*before, np.int32(64), *after], shared)
+                    self.gpu.synchronize()
+                except DriverError as error:
+                    if "OUT_OF_RESOURCES" in str(error):
+                        continue
+                    raise
+                rows = self.out.read(np.uint32, 4 * warps * self.gpu.sms).reshape(-1, 4)
+                shares = []
+                for sm in np.unique(rows[:, 2]):
+                    mine = rows[rows[:, 2] == sm]
+                    if len(mine) != warps:
+                        continue  # CTAs are not dealt out evenly at first
+                    start = (mine[:, 0] - mine[0, 0]).astype(np.int32)
+                    end = (mine[:, 1] - mine[0, 0]).astype(np.int32) - start.min()
+                    shares.append(end / end.max())
+                middle = np.median(shares, axis=0)
                 for order in range(per_subcore):
-                    here = share[4 * order : 4 * order + 4]
-                    self.results.add("priority", name, list(here), "of the last end", warps=per_subcore, order=order)
+                    here = list(middle[4 * order : 4 * order + 4])
+                    self.results.add(
+                        "priority", name, here, "of the last end", warps=per_subcore, ctas=ctas, order=order
+                    )

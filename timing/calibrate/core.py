@@ -359,9 +359,11 @@ class Core:
     def async_copies(self) -> None:
         """cp.async of 16 bytes a lane that finds its data in L2: cycles per warp instruction of an SM."""
         kernel = self.kernel("mio", "async_copy")
-        for span in (262144,):  # far more than is in flight, or requests for one line merge
+        for span in (65536, 262144, 1 << 20, 4 << 20):
             for warps in (4, 8, 16, 32):
-                for active in (1, self.gpu.sms):
+                for active in (1, 8, 32, self.gpu.sms):
+                    if span * active > self.memory.nbytes:
+                        continue
                     spans = []
                     for iterations in (32, 64):
                         for _ in range(2):

@@ -1,10 +1,10 @@
 """How fast the interpreter starts and runs: cold and warm start of one kernel, warp instructions a second in each mode.
 
     python benchmarks/interpreter.py
-    python benchmarks/interpreter.py --cubin k.cubin --entry f --grid 32,32 --block 256 --arguments 4194304f,4194304f,1024
+    python benchmarks/interpreter.py --cubin k.cubin --entry f --grid 32,32 --block 256 --arguments 4096f,4096f,1024
 
-Without --cubin: the 16x16-tile sgemm of tests/data, n = 1024. An argument ending in f is a buffer of so many bytes of normal
-float32, in z one of zeros; others are integers. One process, one thread.
+Without --cubin: the 16x16-tile sgemm of tests/data, n = 1024. An argument ending in f is a buffer of so many bytes of
+normal float32, in z one of zeros; others are integers. One process, one thread.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def starts(options: argparse.Namespace) -> None:
             wall = time.perf_counter() - began
             s = json.loads(text)
             print(
-                f"{name} start: process {wall:.2f} s, of it decode {s['decode']:.2f} s, lower and compile {s['machine']:.2f} s, "
+                f"{name} start: process {wall:.2f} s, of it decode {s['decode']:.2f} s, lower and compile "
+                f"{s['machine']:.2f} s, "
                 f"to the first traced CTA {s['all']:.2f} s"
             )
 

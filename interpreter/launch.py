@@ -60,8 +60,8 @@ Argument = int | float | bytes | bool | np.generic
 def pack_arguments(program: Program, values: Sequence[Argument]) -> list[bytes]:
     """Arguments as bytes of the kernel's parameter sizes.
 
-    A pointer is its guest address (int). A float becomes binary32 or binary64 (binary16 for 2 bytes) by the parameter's size. NumPy scalars
-    and bytes keep their own size, which must match. Raises LaunchError.
+    A pointer is its guest address (int). A float becomes binary16, binary32 or binary64 by the parameter's size. NumPy
+    scalars and bytes keep their own size, which must match. Raises LaunchError.
     """
     parameters = sorted(program.parameters, key=lambda p: p.ordinal)
     if len(values) != len(parameters):
@@ -94,7 +94,7 @@ def _pack(kernel: str, ordinal: int, size: int, value: Argument) -> bytes:
 
 
 def check_launch(program: Program, launch: Launch) -> None:
-    """Raise LaunchError for what no GPU accepts: sizes out of range, arguments that do not fit, __launch_bounds__ broken."""
+    """Raise LaunchError for what no GPU accepts: sizes out of range, wrong arguments, __launch_bounds__ broken."""
     for name, size, most in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
         for axis, n, limit in zip("xyz", size, most):
             if not 1 <= n <= limit:

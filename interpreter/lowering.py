@@ -1,8 +1,8 @@
 """From a decoded Program to rows the interpreter runs: forms, register-file layout, operand fields.
 
 Instructions that differ only in register numbers, immediates and offsets share one *form*, and so one compiled handler;
-their numbers are *fields* of the decoded row. A field is described by a *recipe*, recorded while the form's emitter runs
-and applied to each instruction of that form:
+their numbers are *fields* of the decoded row. A field is described by a *recipe*, recorded while the form's emitter
+runs and applied to each instruction of that form:
 
     ("row", position, count, extend)  byte offset in the warp of the operand's `count` consecutive rows
     ("pred", position)                byte offset of a predicate
@@ -121,7 +121,8 @@ def literal_of(op: Operand) -> int:
 class Source:
     """Rows of the file filled at launch. `count` rows from `row` on.
 
-    `kind`: "immediate" (value, extend), "constant" (bank, offset), "bytes" (bank, offset, width, signed) or "special" (name).
+    `kind` and its arguments: "immediate" (value, extend), "constant" (bank, offset), "bytes" (bank, offset, width,
+    signed) or "special" (name).
     """
 
     row: int

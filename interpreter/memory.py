@@ -239,8 +239,7 @@ class Memory:
         if owner is None or address + nbytes > owner.end:
             raise MemoryError_(f"{nbytes} bytes at {address:#x} are not inside one allocation")
         raw = (ctypes.c_char * nbytes).from_address(address + self.delta)
-        array = np.frombuffer(raw, dtype).reshape(shape)
-        return array
+        return np.ndarray(shape, dtype, memoryview(raw))
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds an address."""

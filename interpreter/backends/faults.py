@@ -47,7 +47,8 @@ def fault(
     if space == layout.FAULT_BARRIER:
         return ExecutionError(f"{place}: lanes of one warp wait at different barriers")
     if space == layout.FAULT_TARGET:
-        return ExecutionError(f"{place}: jump to {address:#x}, outside the kernel ({16 * len(program.instructions)} bytes)")
+        size = 16 * len(program.instructions)
+        return ExecutionError(f"{place}: jump to {address:#x}, outside the kernel ({size} bytes)")
     name = SPACES[space]
     instruction = program.instructions[row]
     width = registry.timing_of(instruction, program.sm).width
@@ -73,8 +74,8 @@ def fault(
 
 def budget_exceeded(program: Program, launch: Launch, budget: int, cta: int, warp: int, row: int) -> BudgetExceeded:
     return BudgetExceeded(
-        f"{where(program, row, launch, cta, warp)}: more than {budget} instructions issued by one warp; an endless loop, or "
-        "a wait for a CTA that has not run (CTAs run one after another)"
+        f"{where(program, row, launch, cta, warp)}: more than {budget} instructions of one warp; an endless loop, "
+        "or a wait for a CTA that has not run (CTAs run one after another)"
     )
 
 

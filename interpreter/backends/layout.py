@@ -12,7 +12,7 @@ LANES = 32
 ROW_BYTES = LANES * 4
 
 # ------------------------------------------------------------------ warp header
-_warp_fields = [
+_warp_fields: list[tuple[str, str, int] | tuple[str, str]] = [
     ("preds", "<u4", 8),  # P0..P6 lane masks; slot 7 is PT, all ones
     ("upreds", "<u4", 8),  # UP0..UP6, each all ones or zero; slot 7 is UPT
     ("pred_sink", "<u4"),  # where writes to PT go
@@ -53,14 +53,14 @@ _offset = 0
 _names: list[str] = []
 _formats: list[object] = []
 _offsets: list[int] = []
-for _field in _warp_fields:
-    _names.append(_field[0])
-    _formats.append((_field[1], (_field[2],)) if len(_field) == 3 else _field[1])
-    _size = int(_field[1][2]) * (_field[2] if len(_field) == 3 else 1)
-    _align = int(_field[1][2])
-    _offset = (_offset + _align - 1) // _align * _align
+for _name, _type, *_more in _warp_fields:
+    _count = _more[0] if _more else 1
+    _align = int(_type[2])
+    _offset = -(-_offset // _align) * _align
+    _names.append(_name)
+    _formats.append((_type, (_count,)) if _more else _type)
     _offsets.append(_offset)
-    _offset += _size
+    _offset += _align * _count
 assert _offset <= 384
 for _name, _format, _at in (
     ("pcs", ("<i4", (LANES,)), 384),  # row each lane stands at; valid for lanes outside the running group

@@ -31,7 +31,7 @@ HANDLER = ir.FunctionType(INT32, [PTR, PTR, INT32])
 
 
 def untyped(builder: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """An opaque pointer of llvmlite's typed one (of an alloca or a global), which refuses other types' loads and stores."""
+    """An opaque pointer of llvmlite's typed one (alloca, global), which refuses loads and stores of other types."""
     return builder.inttoptr(builder.ptrtoint(pointer, INT64), PTR)
 
 

@@ -7,13 +7,13 @@ group is a call to the runtime.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import llvmlite.ir as ir
 
 from interpreter.backends import layout
 from interpreter.backends.layout import W
-from interpreter.backends.llvm_code import INT32, V32
+from interpreter.backends.llvm_code import INT32, INT64, V32
 from interpreter.backends.llvm_values import LlvmValues
 from interpreter.isa.value import I32, I64, Unsupported, Value
 from interpreter.program import Operand
@@ -107,6 +107,39 @@ class LlvmEmitter(LlvmValues):
         suffix = "s" if signed and width < 4 else ""
         self._access(f"rt_load_constant{op.bank}_{width}{suffix}", self.active_bits)
         return self._rows_from("data", max(1, width // 4))
+
+    # ------------------------------------------------------------------ long operands
+
+    def repeat(self, count: int, body: Callable[[Value], None]) -> None:
+        _ = self.active  # known before the loop, so that it may be used inside and behind
+        number = self.code.variable(self.code.i32(0))
+        with self.code.loop(lambda: self.b.icmp_unsigned("<", number.get(), self.code.i32(count))):
+            now = number.get()
+            body(self.value(I32, self.code.splat(now)))
+            number.set(self.b.add(now, self.code.i32(1)))
+
+    def _place(self, op: Operand, count: int, index: Value) -> ir.Value:
+        start = self.code.at(self.w, self.field(("row", self.form.position(op), count, "")))
+        first = self.b.extract_element(index.raw, self.code.i32(0))
+        return self.code.at(start, self.b.zext(self.b.mul(first, self.code.i32(128 * count)), INT64))
+
+    def rows_at(self, op: Operand, count: int, index: Value) -> list[Value]:
+        if self.is_zero(op):
+            return [self.const(I32, 0)] * count
+        place = self._place(op, count, index)
+        return [self.value(I32, self.code.load(V32, place, 128 * k)) for k in range(count)]
+
+    def write_rows_at(self, op: Operand, values: Sequence[Value], index: Value) -> None:
+        if self.is_zero(op):
+            return
+        place = self._place(op, len(values), index)
+        for k, value in enumerate(values):
+            old = self.code.load(V32, place, 128 * k)
+            self.code.store(self.b.select(self.active.raw, value.raw, old), place, 128 * k)
+
+    @property
+    def warp_number(self) -> Value:
+        return self.value(I32, self.code.splat(self.code.load(INT32, self.w, W["warp"])))
 
     # ------------------------------------------------------------------ special registers
 

@@ -23,7 +23,7 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
 import interpreter
-from interpreter.backends import llvm_atomics, llvm_control, llvm_memory, llvm_trace  # noqa: F401  (they register)
+from interpreter.backends import llvm_atomics, llvm_memory, llvm_scheduler, llvm_trace  # noqa: F401  (they register)
 from interpreter.backends.llvm_control import GENERATORS
 from interpreter.backends.llvm_effects import LlvmEmitter
 from interpreter.isa import registry
@@ -258,12 +258,12 @@ class Batch:
             # an object is linked whole: the calls of all its forms must resolve
             engine.disk.write(name + ".calls", calls)
         for name in self.objects - engine.linked:
-            image = engine.disk.read(name)
-            calls = engine.disk.read(name + ".calls")
-            if not isinstance(image, bytes) or not isinstance(calls, tuple):
+            stored = engine.disk.read(name)
+            needed = engine.disk.read(name + ".calls")
+            if not isinstance(stored, bytes) or not isinstance(needed, tuple):
                 raise CacheLost(name)
-            images[name] = image
-            self.calls.update(calls)
+            images[name] = stored
+            self.calls.update(needed)
         images.update(engine._runtime_objects(self.calls))
         engine.link(images, [*self.symbols, *self.calls])
 

@@ -247,8 +247,8 @@ def fill_rows(
 
 
 def launch_words(kind: str, arguments: tuple, count: int, banks: dict[int, bytes]) -> list[int]:
-    """Words of an "immediate", "constant" or "bytes" source. Reading past a constant bank gives zeros, as the hardware does
-    for the padding of a bank."""
+    """Words of an "immediate", "constant" or "bytes" source. Reading past a constant bank gives zeros, as the
+    padding of a bank does."""
     if kind == "immediate":
         value, extend = arguments
         return immediate_words(value, count, extend)

@@ -1,10 +1,10 @@
 """Tracers: called by the counting and tracing loops behind a memory instruction, with the addresses it left in scratch.
 
-They count what Nsight Compute's source page counts and, in traces, list the lines and sectors touched. Rules, each checked
-against the profiles of an H200 (column names are Nsight's):
+They count what Nsight Compute's source page counts and, in traces, list the lines and sectors touched. Rules, each
+checked against profiles of an H200 (column names are Nsight's):
 
-- "L1 Tag Requests Global": distinct 128-byte lines of the instruction. "L2 Theoretical Sectors Global": distinct 32-byte
-  sectors; the ideal is what the lanes' bytes would fill if packed, at most that.
+- "L1 Tag Requests Global": distinct 128-byte lines of the instruction. "L2 Theoretical Sectors Global": distinct
+  32-byte sectors; the ideal is what the lanes' bytes would fill if packed, at most that.
 - "L1 Wavefronts Shared": the lanes are taken in groups, and a group needs as many passes as the most distinct words it
   touches in one of the 32 banks. A group is the warp for up to 32 bits, a half-warp for 64, a quarter-warp for 128
   bits. Loads of 64 bits need one group for the warp, and of 128 bits one for a half-warp, when lanes i and i ^ 1 (or
@@ -19,8 +19,9 @@ import llvmlite.ir as ir
 
 from interpreter.backends.layout import LANES, PATTERN, M, P, R, W
 from interpreter.backends.llvm_code import INT32, INT64, PTR, V32, V64, VOID, Code, Variable
-from interpreter.backends.llvm_control import GENERATORS, TRACER, _count
+from interpreter.backends.llvm_control import GENERATORS
 from interpreter.backends.llvm_memory import WINDOW_BYTES
+from interpreter.backends.llvm_scheduler import TRACER, _count
 from interpreter.isa import registry
 from interpreter.isa.pipes import MemoryKind
 from interpreter.program import Instruction
@@ -248,17 +249,10 @@ def _group_passes(module: ir.Module, name: str) -> set[str]:
                 bank = b.zext(b.and_(word, c.i32(31)), INT64)
                 count = c.load(INT32, counts, b.shl(bank, c.i64(2)))
                 row = b.shl(bank, c.i64(7))
-                k = c.variable(c.i32(0))
-                with c.loop(
-                    lambda k=k, row=row, word=word, count=count: b.and_(
-                        b.icmp_unsigned("<", k.get(), count),
-                        b.icmp_unsigned(
-                            "!=", c.load(INT32, seen, b.add(row, b.shl(b.zext(k.get(), INT64), c.i64(2)))), word
-                        ),
-                    )
-                ):
-                    k.set(b.add(k.get(), c.i32(1)))
-                with c.when(b.icmp_unsigned("==", k.get(), count)):
+                place = c.variable(c.i32(0))
+                with c.loop(partial(_another, c, place, count, c.at(seen, row), word)):
+                    place.set(b.add(place.get(), c.i32(1)))
+                with c.when(b.icmp_unsigned("==", place.get(), count)):
                     c.store(word, seen, b.add(row, b.shl(b.zext(count, INT64), c.i64(2))))
                     more = b.add(count, c.i32(1))
                     c.store(more, counts, b.shl(bank, c.i64(2)))
@@ -268,8 +262,18 @@ def _group_passes(module: ir.Module, name: str) -> set[str]:
     return c.needs
 
 
+def _below(c: Code, n: Variable, end: ir.Value) -> ir.Value:
+    return c.b.icmp_unsigned("<", n.get(), end)
+
+
+def _another(c: Code, place: Variable, count: ir.Value, words: ir.Value, word: ir.Value) -> ir.Value:
+    """True while `place` is one of `count` words and that one is not `word`."""
+    known = c.load(INT32, words, c.b.shl(c.b.zext(place.get(), INT64), c.i64(2)))
+    return c.b.and_(_below(c, place, count), c.b.icmp_unsigned("!=", known, word))
+
+
 def _paired(c: Code, address: ir.Value, bits: ir.Value) -> ir.Value:
-    """True when all lanes of `bits` read where their neighbour i ^ 1 does, or all where i ^ 2 does (inactive lanes agree)."""
+    """True when all lanes of `bits` read where lane i ^ 1 does, or all where i ^ 2 does (inactive lanes agree)."""
     b = c.b
     result: ir.Value | None = None
     for step in (1, 2):
@@ -362,7 +366,7 @@ def _trace_matrix(module: ir.Module, name: str) -> set[str]:
 
 
 def _trace_copy(module: ir.Module, name: str) -> set[str]:
-    """LDGSTS: global addresses in `extra`, read by `copy_lanes`; shared addresses in `address`, written by `copy_stores`."""
+    """LDGSTS: `copy_lanes` read the global addresses in `extra`, `copy_stores` wrote the shared ones in `address`."""
     c = _tracer(name, module)
     b = c.b
     w = c.args[0]
@@ -401,7 +405,7 @@ def _trace_local(module: ir.Module, name: str) -> set[str]:
             some = b.icmp_unsigned("!=", b.and_(same, c.i32(0xFF << 8 * sector)), c.i32(0))
             mask = b.or_(mask, b.select(some, c.i64(1 << sector), c.i64(0)))
         n = c.variable(c.i32(0))
-        with c.loop(lambda n=n: b.icmp_unsigned("<", n.get(), words)):
+        with c.loop(partial(_below, c, n, words)):
             line = b.add(word, b.zext(n.get(), INT64))
             entry = b.or_(b.shl(b.add(line, c.i64(LOCAL_LINE)), c.i64(4)), mask)
             _append_line(c, at, entry)

@@ -101,7 +101,8 @@ class Recorder:
             if space == "generic":
                 parts = {"shared": {}, "local": {}, "global": {}}
                 for lane, address in places.items():
-                    parts[_space_of(address)][lane] = address % WINDOW_BYTES if _space_of(address) != "global" else address
+                    name = _space_of(address)
+                    parts[name][lane] = address if name == "global" else address % WINDOW_BYTES
             for name, part in parts.items():
                 if not part:
                     continue

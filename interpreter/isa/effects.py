@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from interpreter.isa.value import Emitter, Value
 from interpreter.program import Operand
@@ -103,6 +103,26 @@ class MachineEmitter(Emitter):
     def load_constant(self, op: Operand, width: int, signed: bool = False) -> list[Value]:
         """Load from a CONSTANT operand, indexed or not; rows as `load`."""
 
+    # ------------------------------------------------------------------ long operands
+
+    @abstractmethod
+    def repeat(self, count: int, body: Callable[[Value], None]) -> None:
+        """Run body(n) for n = 0 .. count - 1 (I32, equal in all lanes), as a loop of the compiled code: for operands of
+        tens of registers, which `rows_at` and `write_rows_at` reach. Values made in the body are not seen outside."""
+
+    @abstractmethod
+    def rows_at(self, op: Operand, count: int, index: Value) -> list[Value]:
+        """Rows index * count, ... of a REGISTER operand, where `index` comes from `repeat`. RZ gives zeros."""
+
+    @abstractmethod
+    def write_rows_at(self, op: Operand, values: Sequence[Value], index: Value) -> None:
+        """Store to rows index * len(values), ... of a REGISTER destination, under `active`."""
+
+    @property
+    @abstractmethod
+    def warp_number(self) -> Value:
+        """This warp's number within its CTA, I32, equal in all lanes."""
+
     # ------------------------------------------------------------------ special registers
 
     @abstractmethod
@@ -165,7 +185,7 @@ class MachineEmitter(Emitter):
 
     @abstractmethod
     def cta_barrier(self, operation: str, number: Value, count: Value | None, predicate: Value | None) -> None:
-        """BAR: operation "sync", "arv", "red.popc", "red.and", "red.or"; barrier number, threads (None: all), predicate."""
+        """BAR. `operation`: "sync", "arv", "red.popc", "red.and" or "red.or"; `count` in threads, None for all."""
 
     @abstractmethod
     def yield_turn(self) -> None:

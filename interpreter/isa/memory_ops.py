@@ -1,6 +1,6 @@
 """Loads, stores, atomics, asynchronous copies, matrix loads and memory ordering.
 
-Widths and addressing: NVIDIA's nvdisasm spelling; fragment layouts of LDSM, STSM and MOVM: PTX ISA, ldmatrix, stmatrix, movmatrix.
+Widths and addressing as nvdisasm spells them; fragment layouts of LDSM and STSM: PTX ISA, ldmatrix and stmatrix.
 """
 
 from __future__ import annotations
@@ -209,11 +209,12 @@ def red(e: Emitter, i: Instruction) -> None:
     _atomic(_machine(e), i, "global", None, [i.operands[1]])
 
 
-@opcode("ATOMS", modifiers=(*OPERATIONS, "S32", "U32", "64", "S64", "U64", "32", "POPC", "CAST", "SPIN"), pipe=Pipe.LSU,
-        latency="atoms", variable=True, memory=MemoryKind.ATOMIC_SHARED, width=atomic_width, operands=(2, 4))  # fmt: skip
+@opcode("ATOMS", modifiers=(*OPERATIONS, "S32", "U32", "64", "S64", "U64", "32", "POPC", "CAST", "SPIN"),
+        pipe=Pipe.LSU, latency="atoms", variable=True, memory=MemoryKind.ATOMIC_SHARED, width=atomic_width,
+        operands=(2, 4))  # fmt: skip
 def atoms(e: Emitter, i: Instruction) -> None:
-    """Shared atomics. POPC.INC adds one for each lane. CAST.SPIN is a compare-and-swap that returns 1 when it stored (code
-    loops while it does not give 1), where CAS returns the old value."""
+    """Shared atomics. POPC.INC adds one for each lane. CAST.SPIN is a compare-and-swap that returns 1 when it stored
+    (code loops while it does not give 1), where CAS returns the old value."""
     e = _machine(e)
     d, _, *data = i.operands
     if i.has("POPC"):
@@ -237,8 +238,8 @@ def atoms(e: Emitter, i: Instruction) -> None:
 # ------------------------------------------------------------------ asynchronous copies
 
 
-@opcode("LDGSTS", modifiers=("E", "BYPASS", "ZFILL", *HINTS, *ORDER, "64", "128", "32"), pipe=Pipe.LSU, latency="ldgsts",
-        variable=True, memory=MemoryKind.COPY_ASYNC, width=access_width, operands=(2, 3))  # fmt: skip
+@opcode("LDGSTS", modifiers=("E", "BYPASS", "ZFILL", *HINTS, *ORDER, "64", "128", "32"), pipe=Pipe.LSU,
+        latency="ldgsts", variable=True, memory=MemoryKind.COPY_ASYNC, width=access_width, operands=(2, 3))  # fmt: skip
 def ldgsts(e: Emitter, i: Instruction) -> None:
     """cp.async: [shared] = [global]. The copy is done at once; code may not read it before DEPBAR, so none can tell.
 
@@ -299,8 +300,8 @@ def matrix_width(i: Instruction) -> int:
 @opcode("LDSM", modifiers=("16", "M88", "MT88", "2", "4"), pipe=Pipe.LSU, latency="ldsm", variable=True,
         memory=MemoryKind.LOAD_SHARED, width=matrix_width, operands=(2, 2))  # fmt: skip
 def ldsm(e: Emitter, i: Instruction) -> None:
-    """ldmatrix: lane 8m + j gives the address of row j (16 bytes) of matrix m; lane l gets elements 2(l%4), +1 of row l/4
-    (M88), or of column l/4 (MT88)."""
+    """ldmatrix: lane 8m + j gives the address of row j (16 bytes) of matrix m; lane l gets elements 2(l%4), +1 of row
+    l/4 (M88), or of column l/4 (MT88)."""
     e = _machine(e)
     count = _count(i)
     givers = e.lt(e.lane_id, 8 * count) & e.any(e.active)

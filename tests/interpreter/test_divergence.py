@@ -288,7 +288,7 @@ def test_warpsync_brings_lanes_together(backend: str) -> None:
 
 
 def test_spin_lock_inside_a_warp(backend: str) -> None:
-    """Each lane takes a lock that others of its warp wait for, with BSYNC behind the loop: YIELD keeps both sides going."""
+    """Each lane takes a lock that others of its warp wait for; BSYNC is behind the loop: YIELD keeps both going."""
     program = kernel(
         """
         S2R R0, SR_TID.X

@@ -27,7 +27,7 @@ from timing.sm_engine import run_sm
 from timing.sm_rows import build_rows
 from timing.stalls import N_STALLS
 from timing.target import Target, row_timing
-from timing.target_parameters import l2_hit_share, parameters
+from timing.target_parameters import l2_hit_share, local_dram_share, parameters
 from timing.traffic import SECTOR_BYTES, Region, local_bytes_per_warp, regions_of
 
 INSTRUCTION_BUDGET = 1_500_000  # warp instructions timed for one estimate, about; whole CTAs always
@@ -215,8 +215,7 @@ def _simulate(
     local = local_bytes_per_warp(trace) * min(occ.warps_per_sm, warps * geometry.most) * geometry.active_sms
     footprint = sum(max(r.read_unique, r.write_unique) for r in regions) + local
     p = parameters(target, occ, geometry, footprint)
-    # stacks are reused by one CTA after the other, warm or cold: only a set larger than L2 reaches DRAM
-    p[sp.LOCAL_DRAM_SHARE] = 1.0 - l2_hit_share(target, local) if local else 0.0
+    p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
     hit = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
     lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
     shares = np.zeros((len(regions), 3))

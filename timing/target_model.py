@@ -153,7 +153,8 @@ class ConstantCache:
 class Mio:
     """Memory input/output: from the sub-cores' queues to the SM's load/store unit."""
 
-    queue_entries: int  # per sub-core
+    queue_entries: int  # per sub-core: shared memory, special functions, ...
+    lg_queue_entries: int  # per sub-core: global and local memory
     latch_entries: int
     address_interval_cycles: float  # a sub-core's address unit takes one instruction this often
     dispatch_interval_cycles: float  # the SM's stage takes one instruction this often

@@ -357,28 +357,28 @@ class Core:
                     self.results.add("burst", f"{op}_done", done, "cycles", warps=warps, count=count)
 
     def async_copies(self) -> None:
-        """cp.async of 16 bytes a lane that finds its data in L2: cycles per warp instruction of an SM."""
+        """cp.async of 16 bytes a lane, past L1, from a part of L2 of its own for each of the `sms` CTAs."""
         kernel = self.kernel("mio", "async_copy")
         for span in (65536, 262144, 1 << 20, 4 << 20):
             for warps in (4, 8, 16, 32):
                 for active in (1, 8, 32, self.gpu.sms):
                     if span * active > self.memory.nbytes:
                         continue
-                    spans = []
-                    for iterations in (32, 64):
-                        for _ in range(2):
-                            kernel.launch(
-                                active,
-                                32 * warps,
-                                [self.out, self.memory, np.uint32(span), np.int32(iterations)],
-                                1024 * warps,
+                    arguments = [self.out, self.memory, np.uint32(span)]
+                    values = []
+                    for _ in range(3):
+                        times = []
+                        for iterations in (512, 1024):
+                            launch = [*arguments, np.int32(iterations)]
+                            times.append(
+                                self.gpu.time(
+                                    lambda launch=launch, active=active, warps=warps: kernel.launch(
+                                        active, 32 * warps, launch, 1024 * warps
+                                    )
+                                )
                             )
-                        self.gpu.synchronize()
-                        spans.append(per_sm(self.out, active * warps))
-                    gap = (spans[1] - spans[0]) / (32 * 4 * warps)
-                    self.results.add(
-                        "async_copy", "ldgsts_128", list(gap), "cycles/instr/SM", span=span, sms=active, warps=warps
-                    )
+                        values.append(active * 512 * 4 * warps * 512 / (times[1] - times[0]) / 1e3)
+                    self.results.add("async_copy", "ldgsts_128", values, "GB/s", span=span, sms=active, warps=warps)
 
     def first_pass(self) -> None:
         """A launch that runs its code once, in a graph of such launches: time by size of the code."""

@@ -303,7 +303,7 @@ def fragments(kernel: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple
 
 
 def accumulator(kernel: str, registers: np.ndarray) -> np.ndarray:
-    """The matrix (count, 16, 8), uint32 bit patterns, of D's registers (count, 32, registers): inverse of `fragments`."""
+    """D as a matrix (count, 16, 8) of uint32 patterns, from its registers (count, 32, n): inverse of `fragments`."""
     lane = np.arange(32)
     g, t = lane // 4, lane % 4
     out = np.empty((registers.shape[0], 16, 8), np.uint32)

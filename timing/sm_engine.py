@@ -14,21 +14,10 @@ import numpy as np
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.trace import LOCAL_LINE
 from timing import sm_parameters as sp
-from timing.instruction_fetch import LINE_ROWS, N_PORTS, SUB_CORES, fetch_stream
+from timing.instruction_fetch import LINE_ROWS, SUB_CORES, fetch_stream
 from timing.jit import njit
-from timing.memory_path import (
-    BARRIER_FREE,
-    LAST_STORE,
-    LG_FREE,
-    LSU_FREE,
-    N_SERVERS,
-    N_TRAFFIC,
-    SEEN_SLOTS,
-    atomic,
-    l1_load,
-    popcount4,
-    store,
-)
+from timing.l2_view import LOG_ROOM, LOG_STEP, atomic_line, load_line, no_chip, store_line
+from timing.memory_path import BARRIER_FREE, LAST_STORE, LG_FREE, LSU_FREE, SEEN_SLOTS, popcount4
 from timing.sm_rows import (
     ACTION_ARRIVE,
     ACTION_BARRIER,
@@ -39,14 +28,22 @@ from timing.sm_rows import (
     ACTION_MEMBAR,
     ACTION_SLEEP,
 )
+from timing.sm_state import (
+    AGE_COUNTER,
+    COMPLETED,
+    END_TIME,
+    INFINITE,
+    ISSUED,
+    N_EMPTY,
+    NEXT_CTA,
+    NOW,
+    RING,
+    SB_HISTORY,
+    one_state,
+)
 from timing.stalls import Stall
 
-INFINITE = 1 << 60
-MAX_SLOTS = 64
-N_PIPES = len(Pipe) + 1
 LITE = len(Pipe)  # second half of the FMA pipe, used by FMA instructions only
-RING = 32  # power of two, at least the deepest queue
-SB_HISTORY = 8  # completions kept per scoreboard for DEPBAR.LE n
 
 # plain integers for numba
 _LOAD_GLOBAL, _STORE_GLOBAL = int(MemoryKind.LOAD_GLOBAL), int(MemoryKind.STORE_GLOBAL)
@@ -69,7 +66,6 @@ _SHORT, _LONG = int(Stall.SHORT_SCOREBOARD), int(Stall.LONG_SCOREBOARD)
 _BARRIER, _MEMBAR, _SLEEP, _DRAIN = int(Stall.BARRIER), int(Stall.MEMBAR), int(Stall.SLEEPING), int(Stall.DRAIN)
 
 
-@njit()
 def run_sm(
     rows,
     events,
@@ -87,85 +83,130 @@ def run_sm(
     cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run
     issued_at,  # int64[len(order)], instructions issued when the CTA was completed
 ):
-    """Returns (cycles, instructions issued, CTAs completed, traffic counters, busy cycles per pipe)."""
-    servers = np.zeros(N_SERVERS)
-    traffic = np.zeros(N_TRAFFIC)
-    ways = int(p[sp.L1_WAYS])
-    n_lines = max(int(p[sp.L1_SECTORS]) // 4, ways)
-    tags = np.full(n_lines, -1, np.int64)
-    valid = np.zeros(n_lines, np.int64)
-    ready_line = np.zeros(n_lines)
-    used = np.full(n_lines, -1.0)
-    seen_line = np.full(SEEN_SLOTS, -1, np.int64)  # lines asked of L2: which sectors, and how much traffic ago
-    seen_mask = np.zeros(SEEN_SLOTS, np.int64)
-    seen_at = np.zeros(SEEN_SLOTS)
-    p = p.copy()  # the shares of L2 and DRAM change when other SMs run dry
-    tail_after = int(p[sp.TAIL_AFTER])
+    """One SM from its first CTA to the last, with its share of L2 and DRAM.
 
-    pipe_free = np.zeros((SUB_CORES, N_PIPES))
-    pipe_busy = np.zeros(N_PIPES)
-    shared_free = np.zeros(N_PIPES)  # pipes one unit of which serves the whole SM
-    bank_free = np.zeros((SUB_CORES, 2))
-    mio_ring = np.zeros((SUB_CORES, RING))
-    mio_head = np.zeros(SUB_CORES, np.int64)
-    lg_ring = np.zeros((SUB_CORES, RING))
-    lg_head = np.zeros(SUB_CORES, np.int64)
-    agu_free = np.zeros(SUB_CORES)
+    Returns (cycles, instructions issued, CTAs completed, traffic counters, busy cycles per pipe).
+    """
+    state = one_state(p, resident)
+    seen = np.full(SEEN_SLOTS, -1, np.int64), np.zeros(SEEN_SLOTS, np.int64), np.zeros(SEEN_SLOTS)
+    advance(
+        state,
+        no_chip(),
+        INFINITE,
+        rows,
+        events,
+        warp_start,
+        warp_start[1:],
+        lines,
+        line_start,
+        warps_per_cta,
+        order,
+        p.copy(),  # the shares of L2 and DRAM change when other SMs run dry
+        regions,
+        shares,
+        *seen,
+        budget,
+        stalls,
+        cta_done,
+        issued_at,
+    )
+    done = state.scalars
+    return int(done[END_TIME]), int(done[ISSUED]), int(done[COMPLETED]), state.traffic, state.pipe_busy
+
+
+@njit()
+def advance(
+    state,  # timing.sm_state.SmState, changed
+    view,  # timing.l2_view.L2View
+    until,  # stop before the first cycle from here on in which something issues
+    rows,
+    events,
+    warp_start,  # int64[CTA places * warps_per_cta], first event of each warp
+    warp_end,  # and the one after its last
+    lines,
+    line_start,
+    warps_per_cta,
+    order,
+    p,
+    regions,
+    shares,
+    seen_line,  # lines asked of L2: which sectors, and how much traffic ago
+    seen_mask,
+    seen_at,
+    budget,
+    stalls,
+    cta_done,
+    issued_at,
+):
+    """Simulate one SM from where its state is to cycle `until`, or to where its log of requests to L2 is full."""
+    n_code_lines = (rows.shape[0] + LINE_ROWS - 1) // LINE_ROWS
+    tail_after = int(p[sp.TAIL_AFTER])
     mio_depth = int(p[sp.MIO_QUEUE])
     lg_depth = int(p[sp.LG_QUEUE])
-    l0_tag = np.full((SUB_CORES, int(p[sp.L0_LINES])), -1, np.int64)
-    l0_ready = np.zeros((SUB_CORES, int(p[sp.L0_LINES])))
-    l1i_tag = np.full(int(p[sp.L1I_LINES]), -1, np.int64)
-    l1i_ready = np.zeros(int(p[sp.L1I_LINES]))
-    fetch_free = np.zeros(N_PORTS)
-    n_code_lines = (rows.shape[0] + LINE_ROWS - 1) // LINE_ROWS
+    cta_slots = state.slot_empty.shape[0]
+    servers = state.servers
+    traffic = state.traffic
+    tags = state.tags
+    valid = state.valid
+    ready_line = state.ready_line
+    used = state.used
+    pipe_free = state.pipe_free
+    pipe_busy = state.pipe_busy
+    shared_free = state.shared_free
+    bank_free = state.bank_free
+    mio_ring = state.mio_ring
+    mio_head = state.mio_head
+    lg_ring = state.lg_ring
+    lg_head = state.lg_head
+    agu_free = state.agu_free
+    l0_tag = state.l0_tag
+    l0_ready = state.l0_ready
+    l1i_tag = state.l1i_tag
+    l1i_ready = state.l1i_ready
+    fetch_free = state.fetch_free
+    live = state.live
+    event = state.event
+    event_end = state.event_end
+    line_at = state.line_at
+    ready_at = state.ready_at
+    wait_until = state.wait_until
+    reason = state.reason
+    last_issue = state.last_issue
+    issued_last = state.issued_last
+    age = state.age
+    sub_core_of = state.sub_core_of
+    cta_of = state.cta_of
+    sb_time = state.sb_time
+    sb_reason = state.sb_reason
+    sb_history = state.sb_history
+    sb_count = state.sb_count
+    copy_group = state.copy_group
+    local_base = state.local_base
+    store_done = state.store_done
+    waiting_at = state.waiting_at
+    cta_live = state.cta_live
+    cta_index = state.cta_index
+    cta_drained = state.cta_drained
+    cta_warps = state.cta_warps
+    arrived = state.arrived
+    barrier_need = state.barrier_need
+    pending_slots = state.pending_slots
+    slot_empty = state.slot_empty
+    last_warp = state.last_warp
+    last_yield = state.last_yield
+    next_time = state.next_time
+    block_until = state.block_until
+    members = state.members
+    n_members = state.n_members
 
-    n_slots = MAX_SLOTS
-    live = np.zeros(n_slots, np.bool_)
-    event = np.zeros(n_slots, np.int64)
-    event_end = np.zeros(n_slots, np.int64)
-    line_at = np.zeros(n_slots, np.int64)
-    ready_at = np.full(n_slots, INFINITE, np.int64)
-    wait_until = np.zeros(n_slots, np.int64)  # end of the fixed stall
-    reason = np.zeros(n_slots, np.int64)
-    last_issue = np.zeros(n_slots, np.int64)
-    age = np.zeros(n_slots, np.int64)
-    sub_core_of = np.zeros(n_slots, np.int64)
-    cta_of = np.zeros(n_slots, np.int64)
-    sb_time = np.zeros((n_slots, 6))
-    sb_reason = np.zeros((n_slots, 6), np.int64)
-    sb_history = np.zeros((n_slots, 6, SB_HISTORY))
-    sb_count = np.zeros((n_slots, 6), np.int64)
-    copy_group = np.zeros(n_slots)  # completion of the asynchronous copies since the last commit
-    local_base = np.zeros(n_slots, np.int64)
-    store_done = np.zeros(n_slots)
-
-    cta_slots = max(resident, 1)
-    cta_live = np.zeros(cta_slots, np.int64)  # warps still running
-    cta_index = np.full(cta_slots, -1, np.int64)
-    cta_drained = np.zeros(cta_slots)  # when L2 has accepted the stores of its exited warps
-    cta_warps = np.full((cta_slots, MAX_SLOTS), -1, np.int64)
-    arrived = np.zeros((cta_slots, 16), np.int64)
-    barrier_need = np.zeros((cta_slots, 16), np.int64)
-    waiting_at = np.full(n_slots, -1, np.int64)  # barrier id a warp waits at
-
-    last_warp = np.full(SUB_CORES, -1, np.int64)
-    last_yield = np.zeros(SUB_CORES, np.bool_)
-    next_time = np.full(SUB_CORES, INFINITE, np.int64)
-    block_until = np.zeros(SUB_CORES, np.int64)  # no issue before: an instruction still waits for register ports
-    members = np.full((SUB_CORES, MAX_SLOTS), -1, np.int64)
-    n_members = np.zeros(SUB_CORES, np.int64)
-
-    next_cta = 0
-    completed = 0
-    issued = 0
-    now = 0
-    end_time = 0
-    launch_free = 0.0
-    age_counter = 0
-    pending_slots = np.zeros(cta_slots)  # time a CTA slot becomes free
-    slot_empty = np.ones(cta_slots, np.bool_)
-    n_empty = cta_slots
+    next_cta = state.scalars[NEXT_CTA]
+    completed = state.scalars[COMPLETED]
+    issued = state.scalars[ISSUED]
+    now = state.scalars[NOW]
+    end_time = state.scalars[END_TIME]
+    age_counter = state.scalars[AGE_COUNTER]
+    n_empty = state.scalars[N_EMPTY]
+    launch_free = state.launch_free[0]
 
     while True:
         # ---- CTA launch ----
@@ -198,7 +239,7 @@ def run_sm(
                     k = traced * warps_per_cta + w
                     live[slot] = True
                     event[slot] = warp_start[k]
-                    event_end[slot] = warp_start[k + 1]
+                    event_end[slot] = warp_end[k]
                     line_at[slot] = line_start[k]
                     s = (first + w) % SUB_CORES
                     sub_core_of[slot] = s
@@ -234,7 +275,7 @@ def run_sm(
         for s in range(SUB_CORES):
             if next_time[s] < t_next:
                 t_next = next_time[s]
-        if t_next >= INFINITE:
+        if t_next >= until or view.log_length[0] > LOG_ROOM - LOG_STEP:
             break
         now = t_next
 
@@ -420,7 +461,7 @@ def run_sm(
                             tt = stage + k * step
                             if kind == _LOAD_GLOBAL or kind == _COPY_ASYNC or kind == _LOAD_LOCAL:
                                 use = r["strong"] == 0 and r["bypass_l1"] == 0
-                                got = l1_load(
+                                got = load_line(
                                     line,
                                     mask,
                                     tt,
@@ -437,22 +478,23 @@ def run_sm(
                                     seen_line,
                                     seen_mask,
                                     seen_at,
+                                    view,
                                 )
                                 done = max(done, got)
                             elif kind == _STORE_GLOBAL:
-                                got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
+                                got = store_line(line, mask, partial, tt, servers, traffic, p, regions, shares, view)
                                 store_done[slot] = max(store_done[slot], got)
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             elif kind == _STORE_LOCAL:
                                 # kept in L1 without a fetch, and written through like any store (measured on an H200)
                                 _local_store(line, mask, tt, p, tags, valid, ready_line, used)
-                                got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
+                                got = store_line(line, mask, partial, tt, servers, traffic, p, regions, shares, view)
                                 store_done[slot] = max(store_done[slot], got)
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
                                 contention = _contention(line, regions, shares)
-                                got = atomic(
+                                got = atomic_line(
                                     line,
                                     mask,
                                     per_line,
@@ -463,6 +505,7 @@ def run_sm(
                                     servers,
                                     traffic,
                                     p,
+                                    view,
                                 )
                                 done = max(done, got)
                                 servers[LG_FREE] = max(
@@ -669,7 +712,14 @@ def run_sm(
 
     if servers[LAST_STORE] > end_time:
         end_time = int(servers[LAST_STORE])
-    return end_time, issued, completed, traffic, pipe_busy
+    state.scalars[NEXT_CTA] = next_cta
+    state.scalars[COMPLETED] = completed
+    state.scalars[ISSUED] = issued
+    state.scalars[NOW] = now
+    state.scalars[END_TIME] = end_time
+    state.scalars[AGE_COUNTER] = age_counter
+    state.scalars[N_EMPTY] = n_empty
+    state.launch_free[0] = launch_free
 
 
 @njit()

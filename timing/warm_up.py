@@ -18,7 +18,7 @@ from timing.stalls import N_STALLS
 def is_compiled() -> bool:
     """Whether the cache already holds the engine (numba then loads it in well under a second)."""
     directory = Path(str(numba.config.CACHE_DIR))  # type: ignore[attr-defined]
-    return any(directory.rglob("sm_engine.run_sm-*.nbc"))
+    return any(directory.rglob("sm_engine.advance-*.nbc"))
 
 
 def compile_engine() -> float:

@@ -65,8 +65,23 @@ class FormOperands:
 
     def __init__(self, instruction: Instruction) -> None:
         self.original = instruction
+        self._masked: Instruction | None = None
+        self._position: dict[int, int] = {}
+        self.recipes: list[Recipe] = []
+        self.literals: dict[int, int] = {}
+
+    @property
+    def masked(self) -> Instruction:
+        """The instruction with its numbers hidden; made when an emitter first needs it."""
+        if self._masked is None:
+            self._masked = self._hide(self.original)
+            self._position = {id(op): k for k, op in enumerate(self._masked.operands)}
+        return self._masked
+
+    @staticmethod
+    def _hide(instruction: Instruction) -> Instruction:
         hidden: dict[str, Any] = {"index": None, "value": None, "uniform": None, "descriptor": None, "text": ""}
-        self.masked = replace(
+        return replace(
             instruction,
             row=-1,
             text=instruction.mnemonic,
@@ -75,9 +90,6 @@ class FormOperands:
             operands=tuple(replace(op, **hidden) for op in instruction.operands),
             guard=None,
         )
-        self._position = {id(op): k for k, op in enumerate(self.masked.operands)}
-        self.recipes: list[Recipe] = []
-        self.literals: dict[int, int] = {}
 
     def position(self, op: Operand) -> int:
         return self._position[id(op)]
@@ -281,5 +293,3 @@ def lower(program: Program, form_of: Callable[[FormOperands, FormKey, bool], For
         raise UnsupportedInstruction(program.name, missing)
     rows["fields"], rows["guard"], rows["guard_invert"] = fields, guards, inverts
     return Lowered(program, rows, forms, file)
-
-

@@ -187,7 +187,7 @@ def _float_binary(op: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     first = np.signbit(x) if op == "fmin" else ~np.signbit(x)
     better = np.where(x == y, first, x < y if op == "fmin" else x > y)
     chosen = np.where(better, x, y)
-    return np.where(np.isnan(x), y, np.where(np.isnan(y), x, chosen))
+    return np.where(np.isnan(y), x, np.where(np.isnan(x), y, chosen))
 
 
 def _divide(op: str, p: int, q: int, bits: int) -> int:

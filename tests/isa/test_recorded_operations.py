@@ -44,7 +44,8 @@ def test_operations(part: int, tmp_path: Path) -> None:
         addresses = [memory.allocate(key, 8 * inputs.COUNT) for key in ("out", "a", "b", "c")]
         for address, data in zip(addresses[1:], words):
             memory.view(address, np.dtype(np.uint64), (inputs.COUNT,))[:] = data
-        launch = Launch((inputs.COUNT // 128, 1, 1), (128, 1, 1), 0, pack_arguments(program, [*addresses, inputs.COUNT]))
+        arguments = pack_arguments(program, [*addresses, inputs.COUNT])
+        launch = Launch((inputs.COUNT // 128, 1, 1), (128, 1, 1), 0, arguments)
         Machine(program, memory, launch).run()
         found = memory.view(addresses[0], np.dtype(np.uint64), (inputs.COUNT,))
         bad = np.flatnonzero(found != expected)

@@ -192,15 +192,13 @@ def nanosleep(e: Emitter, i: Instruction) -> None:
 # ------------------------------------------------------------------ CTA barriers
 
 
-def _barrier_number(e: MachineEmitter, op: Operand) -> Value:
-    return e.i32(op)
-
-
 @opcode("BAR", modifiers=("SYNC", "ARV", "RED", "POPC", "AND", "OR", "DEFER_BLOCKING"), pipe=Pipe.BARRIER,
         latency="barrier", variable=True, operands=(1, 3))  # fmt: skip
 def bar(e: Emitter, i: Instruction) -> None:
-    """BAR.SYNC id[, threads]; BAR.ARV id, threads; BAR.RED.op id[, threads], P. An id in a register may hold the
-    count in bits 27:16, as PTX's barrier with both in registers compiles to a packed word."""
+    """BAR.SYNC id[, threads]; BAR.ARV id, threads; BAR.RED.op id[, threads], P.
+
+    When both are registers they are one word: id in bits 3:0, threads in bits 27:16 (as ptxas packs them).
+    """
     e = _machine(e)
     data = [op for op in i.operands if op.kind not in PREDICATES]
     predicates = [op for op in i.operands if op.kind in PREDICATES]
@@ -213,10 +211,11 @@ def bar(e: Emitter, i: Instruction) -> None:
     elif not (i.has("SYNC") or i.has("ARV")):
         raise Unsupported(i.mnemonic)
     count = e.i32(data[1]) if len(data) > 1 else None
+    if count is not None and OperandKind.IMMEDIATE not in (data[0].kind, data[1].kind):
+        count = (count >> 16) & 0xFFF
     if operation == "arv" and count is None:
         raise Unsupported("BAR.ARV without a thread count")
-    number = _barrier_number(e, data[0])
-    e.cta_barrier(operation, number, count, e.pred(predicates[0]) if predicates else None)
+    e.cta_barrier(operation, e.i32(data[0]), count, e.pred(predicates[0]) if predicates else None)
 
 
 @opcode("B2R", modifiers=("RESULT",), pipe=Pipe.SPECIAL, latency="s2r", variable=True, operands=(1, 2))

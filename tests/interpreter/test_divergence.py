@@ -408,6 +408,29 @@ def test_named_barrier_with_count_and_arrive(backend: str) -> None:
     assert run.out[32:64].tolist() == [7] * 32
 
 
+@pytest.mark.parametrize(
+    ("word", "operands"),
+    [(0x2, "R6, 0x40"), (0x40, "0x2, R6"), (0x400002, "R6, R6")],
+    ids=["id in a register", "threads in a register", "both in one register"],
+)
+def test_barrier_operands_in_registers(backend: str, word: int, operands: str) -> None:
+    """64 of 96 threads meet at barrier 2; the third warp never comes."""
+    program = kernel(
+        PROLOGUE
+        + f"""
+        ISETP.GE.U32.AND P1, PT, R0, 0x40, PT
+        MOV R6, {word:#x}
+        @P1 EXIT
+        BAR.SYNC.DEFER_BLOCKING {operands}
+        STG.E desc[UR4][R2.64], R6
+        EXIT
+    """
+    )
+    run = Run(program, backend=backend, block=96)
+    run.machine.run()
+    assert run.out[:96].tolist() == [word] * 64 + [0] * 32
+
+
 @pytest.mark.parametrize(("operation", "expected"), [("POPC", 40), ("AND", 0), ("OR", 1)])
 def test_barrier_reduction(backend: str, operation: str, expected: int) -> None:
     program = kernel(

@@ -6,7 +6,6 @@ lanes at different places take turns (independent thread scheduling).
 
 from __future__ import annotations
 
-from interpreter.isa.effects import MachineEmitter
 from interpreter.isa.memory_ops import _machine
 from interpreter.isa.pipes import Pipe
 from interpreter.isa.registry import opcode
@@ -103,6 +102,11 @@ def bpt(e: Emitter, i: Instruction) -> None:
 @opcode("NOP", pipe=Pipe.NONE, latency="none")
 def nop(e: Emitter, i: Instruction) -> None:
     """Takes an issue slot."""
+
+
+@opcode("ACQBULK", "PREEXIT", pipe=Pipe.BARRIER, latency="none", operands=(0, 0))
+def dependent_launch(e: Emitter, i: Instruction) -> None:
+    """griddepcontrol.wait and .launch_dependents: a launch here has no neighbours to wait for or to let start."""
 
 
 # ------------------------------------------------------------------ convergence

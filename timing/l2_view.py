@@ -13,17 +13,7 @@ import numpy as np
 
 from interpreter.trace import LOCAL_LINE
 from timing.jit import njit
-from timing.memory_path import (
-    C_L2_READ_SECTORS,
-    DRAM_FREE,
-    LAST_STORE,
-    atomic,
-    dram_latency,
-    l1_load,
-    popcount4,
-    shared_slot,
-    store,
-)
+from timing.memory_path import DRAM_FREE, LAST_STORE, dram_latency, popcount4, shared_slot
 from timing.sm_parameters import (
     ATOMIC_LATENCY,
     DRAM_CYCLES_PER_SECTOR,
@@ -89,26 +79,18 @@ def _note(line, mask, kind, at, service, view):
 
 
 @njit()
-def load_line(
-    line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares, seen_line, seen_mask,
-    seen_at, view,
-):  # fmt: skip
-    """`memory_path.l1_load`, with the chip's L2 behind it if there is one (regions are then empty)."""
-    before = traffic[C_L2_READ_SECTORS]
-    done = l1_load(
-        line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares, seen_line, seen_mask,
-        seen_at,
-    )  # fmt: skip
-    if view.tags.shape[0] == 0 or line >= LOCAL_LINE or traffic[C_L2_READ_SECTORS] == before:
-        return done
+def load_at_l2(line, mask, hit, use_l1, servers, p, tags, ready, view):
+    """After `memory_path.l1_load` has asked L2, which would answer at `hit`: returns when the chip's L2 answers."""
+    if line >= LOCAL_LINE:
+        return hit
     w = find(line, view)
     missing = mask if w < 0 else mask & ~view.valid[w]
-    hit = done
+    done = hit
     if missing != 0:
-        start = done - p[L2_LATENCY]
+        start = hit - p[L2_LATENCY]
         begin = shared_slot(DRAM_FREE, start, popcount4(missing) * p[DRAM_CYCLES_PER_SECTOR], servers, p)
-        done = max(done, begin + dram_latency(servers, p))
-    elif view.ready[w] > done:
+        done = max(hit, begin + dram_latency(servers, p))
+    elif view.ready[w] > hit:
         done = view.ready[w]  # another SM has asked for it, and it is on its way
     if done > hit and use_l1:
         _arrives(line, done, p, tags, ready)
@@ -129,27 +111,27 @@ def _arrives(line, done, p, tags, ready):
 
 
 @njit()
-def store_line(line, mask, partial, t, servers, traffic, p, regions, shares, view):
-    """`memory_path.store`; on a chip the sectors stay in L2 until they are pushed out."""
-    start = store(line, mask, partial, t, servers, traffic, p, regions, shares)
-    if view.tags.shape[0] == 0 or line >= LOCAL_LINE:
+def store_at_l2(line, mask, partial, start, servers, p, view):
+    """After `memory_path.store`, accepted at `start` if L2 has room: returns when the chip's L2 accepts it."""
+    if line >= LOCAL_LINE:
         return start
-    # L2 holds so many written sectors; beyond, stores wait for DRAM
+    # L2 holds so many sectors that wait to be written back; beyond, stores wait for DRAM
     late = servers[DRAM_FREE] - p[WRITE_BACK_CYCLES]
-    w = find(line, view)
-    if late > start and (w < 0 or mask & ~view.valid[w] != 0):
-        start = late
-        servers[LAST_STORE] = max(servers[LAST_STORE], start)
+    if late > start:
+        w = find(line, view)
+        if w < 0 or mask & ~view.valid[w] != 0:
+            start = late
+            servers[LAST_STORE] = max(servers[LAST_STORE], start)
     _note(line, mask, PARTIAL_WRITE if partial else WRITE, start, 0.0, view)
     return start
 
 
 @njit()
-def atomic_line(line, mask, lanes, multiplicity, contention, floating, t, servers, traffic, p, view):
-    """`memory_path.atomic`; on a chip a line's requests of all SMs wait for each other, whatever the line."""
-    if view.tags.shape[0] == 0:
-        return atomic(line, mask, lanes, multiplicity, contention, floating, t, servers, traffic, p)
-    done = atomic(line, mask, lanes, multiplicity, 0.0, floating, t, servers, traffic, p)
+def atomic_at_l2(line, mask, multiplicity, floating, done, servers, p, view):
+    """After `memory_path.atomic` for a line nobody else uses, done at `done`: returns when it is really done.
+
+    All SMs' requests to one line wait for each other; at most `multiplicity` lanes of this one share a word.
+    """
     arrival = done - p[ATOMIC_LATENCY]
     w = find(line, view)
     if w >= 0 and view.atomic_free[w] > arrival:

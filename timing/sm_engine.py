@@ -16,8 +16,19 @@ from interpreter.trace import LOCAL_LINE
 from timing import sm_parameters as sp
 from timing.instruction_fetch import LINE_ROWS, SUB_CORES, fetch_stream
 from timing.jit import njit
-from timing.l2_view import LOG_ROOM, LOG_STEP, atomic_line, load_line, no_chip, store_line
-from timing.memory_path import BARRIER_FREE, LAST_STORE, LG_FREE, LSU_FREE, SEEN_SLOTS, popcount4
+from timing.l2_view import LOG_ROOM, LOG_STEP, atomic_at_l2, load_at_l2, no_chip, store_at_l2
+from timing.memory_path import (
+    BARRIER_FREE,
+    C_L2_READ_SECTORS,
+    LAST_STORE,
+    LG_FREE,
+    LSU_FREE,
+    SEEN_SLOTS,
+    atomic,
+    l1_load,
+    popcount4,
+    store,
+)
 from timing.sm_rows import (
     ACTION_ARRIVE,
     ACTION_BARRIER,
@@ -144,6 +155,7 @@ def advance(
     mio_depth = int(p[sp.MIO_QUEUE])
     lg_depth = int(p[sp.LG_QUEUE])
     cta_slots = state.slot_empty.shape[0]
+    on_chip = view.tags.shape[0] > 0
     servers = state.servers
     traffic = state.traffic
     tags = state.tags
@@ -461,7 +473,8 @@ def advance(
                             tt = stage + k * step
                             if kind == _LOAD_GLOBAL or kind == _COPY_ASYNC or kind == _LOAD_LOCAL:
                                 use = r["strong"] == 0 and r["bypass_l1"] == 0
-                                got = load_line(
+                                before = traffic[C_L2_READ_SECTORS]
+                                got = l1_load(
                                     line,
                                     mask,
                                     tt,
@@ -478,23 +491,28 @@ def advance(
                                     seen_line,
                                     seen_mask,
                                     seen_at,
-                                    view,
                                 )
+                                if on_chip and traffic[C_L2_READ_SECTORS] != before:
+                                    got = load_at_l2(line, mask, got, use, servers, p, tags, ready_line, view)
                                 done = max(done, got)
                             elif kind == _STORE_GLOBAL:
-                                got = store_line(line, mask, partial, tt, servers, traffic, p, regions, shares, view)
+                                got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
+                                if on_chip:
+                                    got = store_at_l2(line, mask, partial, got, servers, p, view)
                                 store_done[slot] = max(store_done[slot], got)
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             elif kind == _STORE_LOCAL:
                                 # kept in L1 without a fetch, and written through like any store (measured on an H200)
                                 _local_store(line, mask, tt, p, tags, valid, ready_line, used)
-                                got = store_line(line, mask, partial, tt, servers, traffic, p, regions, shares, view)
+                                got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
+                                if on_chip:
+                                    got = store_at_l2(line, mask, partial, got, servers, p, view)
                                 store_done[slot] = max(store_done[slot], got)
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
                                 contention = _contention(line, regions, shares)
-                                got = atomic_line(
+                                got = atomic(
                                     line,
                                     mask,
                                     per_line,
@@ -505,8 +523,10 @@ def advance(
                                     servers,
                                     traffic,
                                     p,
-                                    view,
                                 )
+                                if on_chip:
+                                    floating = r["float_atomic"] != 0
+                                    got = atomic_at_l2(line, mask, wavefronts, floating, got, servers, p, view)
                                 done = max(done, got)
                                 servers[LG_FREE] = max(
                                     servers[LG_FREE], got - p[sp.ATOMIC_LATENCY] - p[sp.STORE_BUFFER_CYCLES]

@@ -39,5 +39,7 @@ def test_architecture(arch: str) -> None:
             if units > 1:
                 wrong.append(f"{case['family']}.{name}: {units:.3g} times the allowed error around NumPy's result")
             if hashlib.sha256(found.tobytes()).hexdigest() != case["results"][name]["sha256"]:
-                wrong.append(f"{case['family']}.{name}: other bytes than sm_90a gives ({units:.3g} of the allowed error)")
+                wrong.append(
+                    f"{case['family']}.{name}: other bytes than sm_90a gives ({units:.3g} of the allowed error)"
+                )
     assert not wrong, f"{arch}:\n" + "\n".join(wrong)

@@ -15,8 +15,8 @@ Columns that depend on data, since the inputs of the measured runs were other ra
 - reduce with FINISH=1: the ticket counter decides whether a CTA is the last. In the measured runs none was, as when the
   counter starts at the number of CTAs or above; so it starts there, and then all rows are equal.
 
-The rows of the first and third (`data_dependent` in the index) are compared within 1 %; every other row, and every other
-column of those rows, exactly.
+The rows of the first and third (`data_dependent` in the index) are compared within 1 %; every other row, and every
+other column of those rows, exactly.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class FileLayout:
         if op.kind is OperandKind.UNIFORM:
             return self.uniform_row(op.index)
         if op.kind is OperandKind.IMMEDIATE:
-            return self.launch_row(count, "immediate", (op.value & 0xFFFFFFFF, extend))
+            return self.launch_row(count, "immediate", (op.value & 0xFFFFFFFFFFFFFFFF, extend))
         if op.kind is OperandKind.CONSTANT:
             if op.index != RZ or op.uniform != URZ:
                 raise Unsupported("indexed constant as a register operand")
@@ -233,8 +233,11 @@ class FileLayout:
 
 def immediate_words(value: int, count: int, extend: str) -> list[int]:
     """Words of an immediate used as a `count`-row operand: see `Emitter.pair`."""
+    low, above = value & 0xFFFFFFFF, value >> 32
     if count == 1:
-        return [value]
+        return [low]
+    if above:  # written in full, as MOV.64 of sm_120 can
+        return [low, above] + [0] * (count - 2)
     if extend == "double":
         return [0, value] + [0] * (count - 2)
     high = 0xFFFFFFFF if extend == "sign" and value >> 31 else 0

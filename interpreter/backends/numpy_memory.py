@@ -83,7 +83,7 @@ class NumpyMemory(NumpyValues):
             file = self._file(actual.kind)
             return [self.value(I32, file[actual.index + k].copy()) for k in range(count)]
         if actual.kind is OperandKind.IMMEDIATE:
-            return [self.const(I32, n) for n in immediate_words(actual.value & 0xFFFFFFFF, count, extend)]
+            return [self.const(I32, n) for n in immediate_words(actual.value & 0xFFFFFFFFFFFFFFFF, count, extend)]
         if actual.kind is OperandKind.CONSTANT:
             if actual.index != RZ or actual.uniform != URZ:
                 raise Unsupported("indexed constant as a register operand")

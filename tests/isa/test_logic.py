@@ -159,6 +159,16 @@ def test_prmt_modes(mode: str) -> None:
 def test_moves_and_selects() -> None:
     check("MOV R0, R4", "w", lambda a: a, STRATEGIES)
     check("MOV.64 R0, R4", "W", lambda a: a, STRATEGIES, ("R0:64",))
+    check("MOV.64 R0, 0xffffffff80000000", "w", lambda _: 0xFFFFFFFF80000000, STRATEGIES, ("R0:64",))
+    check("MOV.64 R0, 0x80000000", "w", lambda _: 0x80000000, STRATEGIES, ("R0:64",))
+    check(
+        "SEL.64 R0, R4, -0x70000000, P2",
+        "W",
+        lambda a, p: a if p else -0x70000000 & M64,
+        STRATEGIES,
+        ("R0:64",),
+        ("P2",),
+    )
     check("SEL R0, R4, -0x1, P2", "w", lambda a, p: a if p else M32, STRATEGIES, ("R0",), ("P2",))
     check("SEL R0, R4, R6, !P2", "ww", lambda a, b, p: b if p else a, STRATEGIES, ("R0",), ("P2",))
     check("SEL.64 R0, R4, R6, P2", "WW", lambda a, b, p: a if p else b, STRATEGIES, ("R0:64",), ("P2",))

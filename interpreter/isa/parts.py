@@ -1,13 +1,13 @@
 """How the operand lists of arithmetic instructions are laid out, and the pipe choices many of them share.
 
-nvdisasm prints, for most arithmetic: the destination register and, before or after it, predicate destinations; then the
-sources; then predicate sources. Optional predicate destinations are left out of the text when they are PT on sm_80 to
-sm_90 and printed from sm_100 on, so operands are told apart by kind, not by position.
+nvdisasm prints, for most arithmetic: the destination register and, before or after it, predicate destinations; then
+the sources; then predicate sources. Optional predicate destinations are left out of the text when they are PT on sm_80
+to sm_90 and printed from sm_100 on, so operands are told apart by kind, not by position.
 
-Latency classes of arithmetic (the targets give each its numbers): alu, alu_predicate (a predicate result), iadd (sm_120),
-fma, fma_packed (FFMA2), imad, imad_wide, imad_hi, half, half_mma (HFMA2.MMA), fp64, xu (MUFU), xu_conv and xu_conv64 (F2I,
-I2F, F2F, FRND; with a 64-bit side), xu_popc (POPC, FLO, BREV), uniform, vote, redux, match, shuffle, movm, and for
-matrices hmma_, imma_, qmma_ and dmma_ with the shape, gmma_n with N.
+Latency classes of arithmetic (the targets give each its numbers): alu, alu_predicate (a predicate result), iadd
+(sm_120), fma, fma_packed (FFMA2), imad, imad_wide, imad_hi, half, half_mma (HFMA2.MMA), fp64, xu (MUFU), xu_conv and
+xu_conv64 (F2I, I2F, F2F, FRND; with a 64-bit side), xu_popc (POPC, FLO, BREV), uniform, vote, redux, match, shuffle,
+movm, and for matrices hmma_, imma_, qmma_ and dmma_ with the shape, gmma_n with N.
 """
 
 from __future__ import annotations

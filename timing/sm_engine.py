@@ -1,9 +1,9 @@
 """The SM pipeline: replays traced CTAs on one SM, cycle by cycle, and attributes every warp-cycle to a stall reason.
 
 What is modelled, per sub-core: one issue a cycle from the warp that issued last while it stays eligible, else from the
-youngest eligible one; stall counts, wait masks and dependence counters from the control bits; execution-pipe intervals;
-register read ports; the MIO and LG queues in front of the SM's shared load/store unit; an L0 instruction cache with a
-stream prefetcher. Per SM: the L1 instruction cache, the load/store data stage, L1/L2/DRAM (`timing.memory_path`),
+oldest CTA's youngest eligible one, or its longest waiting where pipes or queues hold warps up; stall counts, wait masks
+and dependence counters from the control bits; execution-pipe intervals; register read ports; the MIO and LG queues in
+front of the SM's shared load/store unit; an L0 instruction cache with a stream prefetcher. Per SM: the L1 instruction cache, the load/store data stage, L1/L2/DRAM (`timing.memory_path`),
 barriers, CTA slots. Times of results are known when an instruction issues, so idle stretches are skipped.
 """
 
@@ -185,6 +185,7 @@ def advance(
     reason = state.reason
     last_issue = state.last_issue
     issued_last = state.issued_last
+    throttled = state.throttled
     age = state.age
     sub_core_of = state.sub_core_of
     cta_of = state.cta_of
@@ -198,6 +199,7 @@ def advance(
     waiting_at = state.waiting_at
     cta_live = state.cta_live
     cta_index = state.cta_index
+    age_of_cta = state.age_of_cta
     cta_drained = state.cta_drained
     cta_warps = state.cta_warps
     arrived = state.arrived
@@ -233,6 +235,7 @@ def advance(
                 n_empty -= 1
                 cta_index[c] = next_cta
                 cta_live[c] = warps_per_cta
+                age_of_cta[c] = next_cta
                 cta_drained[c] = 0.0
                 for b in range(16):
                     arrived[c, b] = 0
@@ -271,6 +274,7 @@ def advance(
                     # warps of a CTA become ready one after another
                     at = begin + int(w * p[sp.WARP_LAUNCH_INTERVAL])
                     last_issue[slot] = at - 1
+                    issued_last[slot] = -age_counter
                     wait_until[slot] = at
                     line = int(events[event[slot]]["row"]) // LINE_ROWS
                     got = fetch_stream(
@@ -300,10 +304,11 @@ def advance(
             next_time[s] = INFINITE  # lowered below, and by barrier releases meanwhile
             # ---- choose a warp ----
             chosen = -1
-            best_age = -1
+            best_score = -INFINITE
             best_next = INFINITE
             # a warp that yields leaves the slot to another eligible one, if there is any
             greedy = last_warp[s]
+            fair = greedy >= 0 and (last_yield[s] or throttled[greedy])
             for m in range(n_members[s]):
                 slot = members[s, m]
                 at = ready_at[slot]
@@ -347,6 +352,7 @@ def advance(
                         free = int(np.ceil(t))
                         why = _MATH
                 if free > now:
+                    throttled[slot] = True
                     # throttled: not a candidate before `free`; the time until then belongs to `why`
                     stalls[row, why] += free - now
                     # from its own ready time up to now it was eligible and others went first, or throttled already
@@ -358,16 +364,19 @@ def advance(
                     if free < best_next:
                         best_next = free
                     continue
-                preferred = 0
-                if slot == greedy and not last_yield[s]:
-                    preferred = 1
-                score = age[slot] + (preferred << 40)
-                if slot == greedy and last_yield[s]:
-                    score = 0
-                if score > best_age or chosen < 0:
+                # The warp that issued last goes on, unless it yields. Else warps of the oldest CTA go first (H200: equal
+                # CTAs on an SM end one after the other); among those of one CTA the youngest, or, where a pipe or queue
+                # held the last one up, the one that has waited longest (they end within 5 to 10 % of each other).
+                if slot == greedy:
+                    score = INFINITE if not last_yield[s] else -INFINITE
+                elif fair:
+                    score = -(age_of_cta[cta_of[slot]] << 40) - issued_last[slot]
+                else:
+                    score = -(age_of_cta[cta_of[slot]] << 40) + age[slot]
+                if chosen < 0 or score > best_score:
                     if chosen >= 0:
                         best_next = now + 1
-                    best_age = score
+                    best_score = score
                     chosen = slot
                 else:
                     best_next = now + 1
@@ -402,6 +411,8 @@ def advance(
             _account(stalls, row, last_issue[slot], wait_until[slot], ready_at[slot], now, int(reason[slot]))
             stalls[row, _SELECTED] += 1
             last_issue[slot] = ti
+            issued_last[slot] = ti
+            throttled[slot] = False
             last_warp[s] = slot
             last_yield[s] = r["yields"] != 0
             interval = float(r["interval"])

@@ -66,6 +66,7 @@ class SmState(NamedTuple):
     reason: np.ndarray
     last_issue: np.ndarray
     issued_last: np.ndarray  # when a slot's warp really issued last, throttled or not; before its first, minus its age
+    throttled: np.ndarray  # held up by a pipe or queue since it last issued
     age: np.ndarray
     sub_core_of: np.ndarray
     cta_of: np.ndarray
@@ -79,6 +80,7 @@ class SmState(NamedTuple):
     waiting_at: np.ndarray  # barrier id a warp waits at, -1 none
     cta_live: np.ndarray  # warps still running
     cta_index: np.ndarray
+    age_of_cta: np.ndarray  # launch number of the CTA in a place: smaller is older
     cta_drained: np.ndarray  # when L2 has accepted the stores of its exited warps
     cta_warps: np.ndarray
     arrived: np.ndarray
@@ -139,6 +141,7 @@ def blank_states(sms: int, p: np.ndarray, resident: int) -> SmState:
         reason=whole(0, MAX_SLOTS),
         last_issue=whole(0, MAX_SLOTS),
         issued_last=whole(0, MAX_SLOTS),
+        throttled=np.zeros((sms, MAX_SLOTS), np.bool_),
         age=whole(0, MAX_SLOTS),
         sub_core_of=whole(0, MAX_SLOTS),
         cta_of=whole(0, MAX_SLOTS),
@@ -152,6 +155,7 @@ def blank_states(sms: int, p: np.ndarray, resident: int) -> SmState:
         waiting_at=whole(-1, MAX_SLOTS),
         cta_live=whole(0, ctas),
         cta_index=whole(-1, ctas),
+        age_of_cta=whole(0, ctas),
         cta_drained=zeros(ctas),
         cta_warps=whole(-1, ctas, MAX_SLOTS),
         arrived=whole(0, ctas, 16),

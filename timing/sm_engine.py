@@ -3,8 +3,9 @@
 What is modelled, per sub-core: one issue a cycle from the warp that issued last while it stays eligible, else from the
 oldest CTA's youngest eligible one, or its longest waiting where pipes or queues hold warps up; stall counts, wait masks
 and dependence counters from the control bits; execution-pipe intervals; register read ports; the MIO and LG queues in
-front of the SM's shared load/store unit; an L0 instruction cache with a stream prefetcher. Per SM: the L1 instruction cache, the load/store data stage, L1/L2/DRAM (`timing.memory_path`),
-barriers, CTA slots. Times of results are known when an instruction issues, so idle stretches are skipped.
+front of the SM's shared load/store unit; an L0 instruction cache with a stream prefetcher. Per SM: the L1 instruction
+cache, the load/store data stage, L1/L2/DRAM (`timing.memory_path`), barriers, CTA slots. Times of results are known
+when an instruction issues, so idle stretches are skipped.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from timing.sm_state import (
     SB_HISTORY,
     one_state,
 )
+from timing.sm_steps import account, contention_of, enter_tail, local_store, release_barrier
 from timing.stalls import Stall
 
 LITE = len(Pipe)  # second half of the FMA pipe, used by FMA instructions only
@@ -357,16 +359,16 @@ def advance(
                     stalls[row, why] += free - now
                     # from its own ready time up to now it was eligible and others went first, or throttled already
                     wait_from = ready_at[slot]
-                    _account(stalls, row, last_issue[slot], wait_until[slot], wait_from, now, int(reason[slot]))
+                    account(stalls, row, last_issue[slot], wait_until[slot], wait_from, now, int(reason[slot]))
                     last_issue[slot] = free - 1
                     wait_until[slot] = free
                     ready_at[slot] = free
                     if free < best_next:
                         best_next = free
                     continue
-                # The warp that issued last goes on, unless it yields. Else warps of the oldest CTA go first (H200: equal
-                # CTAs on an SM end one after the other); among those of one CTA the youngest, or, where a pipe or queue
-                # held the last one up, the one that has waited longest (they end within 5 to 10 % of each other).
+                # The warp that issued last goes on, unless it yields. Else warps of the oldest CTA go first (equal CTAs
+                # on an H200's SM end one after the other); among those of one CTA the youngest, or, where a pipe or
+                # queue held the last one up, the one that has waited longest (they end within 5 to 10 % of each other).
                 if slot == greedy:
                     score = INFINITE if not last_yield[s] else -INFINITE
                 elif fair:
@@ -408,7 +410,7 @@ def advance(
                     ti = now + int(over)
                     stalls[row, _DISPATCH] += ti - now
             block_until[s] = ti + 1
-            _account(stalls, row, last_issue[slot], wait_until[slot], ready_at[slot], now, int(reason[slot]))
+            account(stalls, row, last_issue[slot], wait_until[slot], ready_at[slot], now, int(reason[slot]))
             stalls[row, _SELECTED] += 1
             last_issue[slot] = ti
             issued_last[slot] = ti
@@ -514,7 +516,7 @@ def advance(
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             elif kind == _STORE_LOCAL:
                                 # kept in L1 without a fetch, and written through like any store (measured on an H200)
-                                _local_store(line, mask, tt, p, tags, valid, ready_line, used)
+                                local_store(line, mask, tt, p, tags, valid, ready_line, used)
                                 got = store(line, mask, partial, tt, servers, traffic, p, regions, shares)
                                 if on_chip:
                                     got = store_at_l2(line, mask, partial, got, servers, p, view)
@@ -522,7 +524,7 @@ def advance(
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
-                                contention = _contention(line, regions, shares)
+                                contention = contention_of(line, regions, shares)
                                 got = atomic(
                                     line,
                                     mask,
@@ -616,7 +618,7 @@ def advance(
                     issued_at[k] = issued
                     completed += 1
                     if completed == tail_after:
-                        _enter_tail(p)
+                        enter_tail(p)
                     if free_at > end_time:
                         end_time = int(free_at)
                     slot_empty[c] = True
@@ -629,7 +631,7 @@ def advance(
                             if need == 0 or need > cta_live[c]:
                                 need = cta_live[c]
                             if arrived[c, bid] >= need:
-                                _release(
+                                release_barrier(
                                     c,
                                     bid,
                                     ti + p[sp.BARRIER_LATENCY],
@@ -717,7 +719,7 @@ def advance(
                     ready_at[slot] = INFINITE
                     reason[slot] = _BARRIER
                 if arrived[c, bid] >= need:
-                    _release(
+                    release_barrier(
                         c,
                         bid,
                         servers[BARRIER_FREE] + p[sp.BARRIER_LATENCY],
@@ -751,92 +753,3 @@ def advance(
     state.scalars[AGE_COUNTER] = age_counter
     state.scalars[N_EMPTY] = n_empty
     state.launch_free[0] = launch_free
-
-
-@njit()
-def _enter_tail(p):
-    """Only the SMs with one CTA more than the others still run: each gets a larger share of L2 and DRAM."""
-    p[sp.L2_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_CYCLES]
-    p[sp.L2_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_WRITE_CYCLES]
-    p[sp.DRAM_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_CYCLES]
-    p[sp.DRAM_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_WRITE_CYCLES]
-
-
-@njit(inline="always")
-def _account(stalls, row, last_issue, wait_until, ready_at, now, reason):
-    """Warp-cycles between the last issue and now: fixed wait, then `reason`, then not selected."""
-    begin = last_issue + 1
-    until = min(wait_until, now)
-    if until > begin:
-        stalls[row, _WAIT] += until - begin
-        begin = until
-    until = min(ready_at, now)
-    if until > begin:
-        stalls[row, reason] += until - begin
-        begin = until
-    if now > begin:
-        stalls[row, _NOT_SELECTED] += now - begin
-
-
-@njit(inline="always")
-def _contention(line, regions, shares):
-    lo = 0
-    hi = regions.shape[0]
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if regions[mid, 1] < line:
-            lo = mid + 1
-        else:
-            hi = mid
-    if lo < regions.shape[0] and regions[lo, 0] <= line:
-        return shares[lo, 2]
-    return 0.0
-
-
-@njit()
-def _local_store(line, mask, t, p, tags, valid, ready, used):
-    ways = int(p[sp.L1_WAYS])
-    sets = max(int(p[sp.L1_SECTORS]) // (4 * ways), 1)
-    base = int((line ^ (line >> 7) ^ (line >> 15)) % sets) * ways
-    victim = base
-    for w in range(base, base + ways):
-        if tags[w] == line:
-            valid[w] |= mask
-            used[w] = t
-            return
-        if used[w] < used[victim]:
-            victim = w
-    tags[victim] = line
-    valid[victim] = mask
-    ready[victim] = t
-    used[victim] = t
-
-
-@njit()
-def _release(
-    c,
-    bid,
-    at,
-    arrived,
-    cta_warps,
-    warps_per_cta,
-    waiting_at,
-    ready_at,
-    wait_until,
-    reason,
-    live,
-    next_time,
-    sub_core_of,
-):
-    """All expected warps have arrived: those waiting go on at `at`."""
-    arrived[c, bid] = 0
-    t = int(at)
-    for w in range(warps_per_cta):
-        slot = cta_warps[c, w]
-        if slot >= 0 and live[slot] and waiting_at[slot] == bid:
-            waiting_at[slot] = -1
-            ready_at[slot] = max(t, wait_until[slot])
-            reason[slot] = _BARRIER
-            s = sub_core_of[slot]
-            if ready_at[slot] < next_time[s]:
-                next_time[s] = ready_at[slot]

@@ -114,7 +114,7 @@ _TAIL_SHARES = (
 
 
 def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
-    """Cycles a sector takes of an SM's share when `active` SMs divide the chip: L2 reads, writes, DRAM reads, writes."""
+    """Cycles a sector takes of an SM's share, `active` SMs sharing: L2 reads, L2 writes, DRAM reads, DRAM writes."""
     dram = target.dram_bytes_per_clk / active
     return (
         SECTOR * active / target.l2.bytes_per_clk,

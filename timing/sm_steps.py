@@ -1,0 +1,98 @@
+"""Pieces of the SM engine that stand apart from its loop: accounting of stalls, barriers, spills, the grid's tail."""
+
+from __future__ import annotations
+
+from timing import sm_parameters as sp
+from timing.jit import njit
+from timing.stalls import Stall
+
+WAIT, NOT_SELECTED, BARRIER = int(Stall.WAIT), int(Stall.NOT_SELECTED), int(Stall.BARRIER)
+
+
+@njit()
+def enter_tail(p):
+    """Only the SMs with one CTA more than the others still run: each gets a larger share of L2 and DRAM."""
+    p[sp.L2_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_CYCLES]
+    p[sp.L2_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_WRITE_CYCLES]
+    p[sp.DRAM_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_CYCLES]
+    p[sp.DRAM_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_WRITE_CYCLES]
+
+
+@njit(inline="always")
+def account(stalls, row, last_issue, wait_until, ready_at, now, reason):
+    """Warp-cycles between the last issue and now: fixed wait, then `reason`, then not selected."""
+    begin = last_issue + 1
+    until = min(wait_until, now)
+    if until > begin:
+        stalls[row, WAIT] += until - begin
+        begin = until
+    until = min(ready_at, now)
+    if until > begin:
+        stalls[row, reason] += until - begin
+        begin = until
+    if now > begin:
+        stalls[row, NOT_SELECTED] += now - begin
+
+
+@njit(inline="always")
+def contention_of(line, regions, shares):
+    lo = 0
+    hi = regions.shape[0]
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if regions[mid, 1] < line:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo < regions.shape[0] and regions[lo, 0] <= line:
+        return shares[lo, 2]
+    return 0.0
+
+
+@njit()
+def local_store(line, mask, t, p, tags, valid, ready, used):
+    ways = int(p[sp.L1_WAYS])
+    sets = max(int(p[sp.L1_SECTORS]) // (4 * ways), 1)
+    base = int((line ^ (line >> 7) ^ (line >> 15)) % sets) * ways
+    victim = base
+    for w in range(base, base + ways):
+        if tags[w] == line:
+            valid[w] |= mask
+            used[w] = t
+            return
+        if used[w] < used[victim]:
+            victim = w
+    tags[victim] = line
+    valid[victim] = mask
+    ready[victim] = t
+    used[victim] = t
+
+
+@njit()
+def release_barrier(
+    c,
+    bid,
+    at,
+    arrived,
+    cta_warps,
+    warps_per_cta,
+    waiting_at,
+    ready_at,
+    wait_until,
+    reason,
+    live,
+    next_time,
+    sub_core_of,
+):
+    """All expected warps have arrived: those waiting go on at `at`."""
+    arrived[c, bid] = 0
+    t = int(at)
+    for w in range(warps_per_cta):
+        slot = cta_warps[c, w]
+        if slot >= 0 and live[slot] and waiting_at[slot] == bid:
+            waiting_at[slot] = -1
+            ready_at[slot] = max(t, wait_until[slot])
+            reason[slot] = BARRIER
+            s = sub_core_of[slot]
+            if ready_at[slot] < next_time[s]:
+                next_time[s] = ready_at[slot]

@@ -229,6 +229,28 @@ def correlate(
 
 
 @app.command()
+def accuracy(
+    run: RunArgument,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write (default: stdout).")] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option("--profiles", help="Folder with FAMILY/*profile.N.csv[.gz], Nsight Compute's source pages."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """The accuracy page of a run in Markdown: times against measured ones, stalls against a profiler's samples."""
+    from farm.accuracy import accuracy_page
+
+    if profiles is not None and not profiles.is_dir():
+        raise FarmError(f"--profiles {profiles}: no such folder")
+    page = accuracy_page(_open(run, store), profiles)
+    if output is None:
+        sys.stdout.write(page)
+    else:
+        output.write_text(page, encoding="utf-8")
+
+
+@app.command()
 def show(
     variant: Annotated[str, typer.Argument(help="RUN:N, or the run's name followed by N.", metavar="RUN:N")],
     number: Annotated[int | None, typer.Argument(help="Number of the variant.", metavar="[N]")] = None,

@@ -251,6 +251,20 @@ def accuracy(
 
 
 @app.command()
+def calibrate(
+    gpu: Annotated[str, typer.Option("--gpu", help="Target that this machine's GPU is, e.g. h200.")],
+    out: Annotated[Path, typer.Option("--out", help="JSON file to write the measured numbers to.")],
+    groups: Annotated[str | None, typer.Option("--groups", help="Only these, comma-separated.")] = None,
+    nvcc: Annotated[str | None, typer.Option("--nvcc", help="Path of nvcc.")] = None,
+) -> None:
+    """Measure latencies, rates and bandwidths of the GPU in this machine by microbenchmarks (needs that GPU)."""
+    from timing.calibrate.run import GROUPS, calibrate_target
+
+    wanted = groups.split(",") if groups else list(GROUPS)
+    calibrate_target(gpu, out, wanted, nvcc, lambda line: print(line, file=sys.stderr))
+
+
+@app.command()
 def show(
     variant: Annotated[str, typer.Argument(help="RUN:N, or the run's name followed by N.", metavar="RUN:N")],
     number: Annotated[int | None, typer.Argument(help="Number of the variant.", metavar="[N]")] = None,

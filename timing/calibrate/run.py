@@ -24,6 +24,7 @@ from timing.calibrate.driver import Gpu
 from timing.calibrate.grid import Grid, smi
 from timing.calibrate.memory import Memory
 from timing.calibrate.record import Results
+from timing.target import load_target
 
 SCHEMA = 1
 GROUPS = ("core", "memory", "grid")
@@ -119,6 +120,19 @@ def calibrate(
         log(f"{name}: {len(results.rows)} rows, {time.monotonic() - start:.1f} s")
         write()
     return results
+
+
+def calibrate_target(
+    name: str, out: Path, groups: Sequence[str], nvcc: str | None, log: Callable[[str], None]
+) -> Results:
+    """`calibrate`, after checking that the machine's GPU is the target `name`. Raises FarmError when it is another."""
+    target = load_target(name)
+    found = Gpu().name
+    model = next((word for word in target.full_name.split() if any(c.isdigit() for c in word)), target.name)
+    plain = found.lower().replace(" ", "")
+    if model.lower() not in plain and target.name.lower() not in plain:
+        raise FarmError(f"--gpu {name}: this machine's GPU is {found!r}, not {target.full_name!r}")
+    return calibrate(out, groups, nvcc, log=log)
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from interpreter.trace import LOCAL_LINE
 from timing.jit import njit
-from timing.memory_path import DRAM_FREE, LAST_STORE, dram_latency, popcount4, shared_slot
+from timing.memory_path import DRAM_FREE, LAST_STORE, LG_FREE, dram_latency, popcount4, shared_slot
 from timing.sm_parameters import (
     ATOMIC_LATENCY,
     DRAM_CYCLES_PER_SECTOR,
@@ -26,6 +26,10 @@ from timing.sm_parameters import (
 L2_WAYS = 16
 LOG_ROOM = 4096  # requests an SM may make between two settlements; at the limit it waits for the next
 LOG_STEP = 256  # at most so many in one cycle: four sub-cores, 32 lines each, and some room
+
+# A line's queue may be this long before the SM's load/store stage waits with it: an SM has several atomics on the way.
+# As much as an SM that is simulated alone may run ahead of its share (timing.target_parameters.SHARE_CREDIT).
+ATOMIC_QUEUE_CYCLES = 4000.0
 
 # What a request was, in `log_what`: the sector mask in the low four bits, then the kind, then words for the kind.
 READ, WRITE, PARTIAL_WRITE, ATOMIC = range(4)
@@ -136,9 +140,9 @@ def atomic_at_l2(line, mask, multiplicity, floating, done, servers, p, view):
     w = find(line, view)
     if w >= 0 and view.atomic_free[w] > arrival:
         done += view.atomic_free[w] - arrival
-        servers[LAST_STORE] = max(servers[LAST_STORE], view.atomic_free[w])
+        servers[LG_FREE] = max(servers[LG_FREE], view.atomic_free[w] - ATOMIC_QUEUE_CYCLES)
     if w < 0 or mask & ~view.valid[w] != 0:
         begin = shared_slot(DRAM_FREE, arrival, popcount4(mask) * p[DRAM_CYCLES_PER_SECTOR], servers, p)
         done = max(done, begin + dram_latency(servers, p) + p[ATOMIC_LATENCY] - p[L2_LATENCY])
-    _note(line, mask, ATOMIC, arrival, float(-multiplicity if floating else multiplicity), view)
+    _note(line, mask, ATOMIC, arrival, -float(multiplicity) if floating else float(multiplicity), view)
     return done

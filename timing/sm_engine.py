@@ -537,13 +537,13 @@ def advance(
                                     traffic,
                                     p,
                                 )
+                                servers[LG_FREE] = max(
+                                    servers[LG_FREE], got - p[sp.ATOMIC_LATENCY] - p[sp.STORE_BUFFER_CYCLES]
+                                )
                                 if on_chip:
                                     floating = r["float_atomic"] != 0
                                     got = atomic_at_l2(line, mask, wavefronts, floating, got, servers, p, view)
                                 done = max(done, got)
-                                servers[LG_FREE] = max(
-                                    servers[LG_FREE], got - p[sp.ATOMIC_LATENCY] - p[sp.STORE_BUFFER_CYCLES]
-                                )
                         if kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL:
                             done += int(r["width"]) * p[sp.WIDTH_CYCLES]
                         line_at[slot] = at + n

@@ -13,6 +13,7 @@ import numpy as np
 from interpreter.isa.pipes import Pipe
 from timing import sm_parameters as sp
 from timing.instruction_fetch import N_PORTS, SUB_CORES
+from timing.jit import njit
 from timing.memory_path import N_SERVERS, N_TRAFFIC
 
 INFINITE = 1 << 60
@@ -174,3 +175,68 @@ def blank_states(sms: int, p: np.ndarray, resident: int) -> SmState:
 def one_state(p: np.ndarray, resident: int) -> SmState:
     """A single idle SM."""
     return SmState(*(array[0] for array in blank_states(1, p, resident)))
+
+
+@njit()
+def state_of(chip, i):
+    """SM `i` of the arrays that `blank_states` made, as views; the order is that of SmState's fields."""
+    return SmState(
+        chip.scalars[i],
+        chip.launch_free[i],
+        chip.servers[i],
+        chip.traffic[i],
+        chip.tags[i],
+        chip.valid[i],
+        chip.ready_line[i],
+        chip.used[i],
+        chip.pipe_free[i],
+        chip.pipe_busy[i],
+        chip.shared_free[i],
+        chip.bank_free[i],
+        chip.mio_ring[i],
+        chip.mio_head[i],
+        chip.lg_ring[i],
+        chip.lg_head[i],
+        chip.agu_free[i],
+        chip.l0_tag[i],
+        chip.l0_ready[i],
+        chip.l1i_tag[i],
+        chip.l1i_ready[i],
+        chip.fetch_free[i],
+        chip.live[i],
+        chip.event[i],
+        chip.event_end[i],
+        chip.line_at[i],
+        chip.ready_at[i],
+        chip.wait_until[i],
+        chip.reason[i],
+        chip.last_issue[i],
+        chip.issued_last[i],
+        chip.throttled[i],
+        chip.age[i],
+        chip.sub_core_of[i],
+        chip.cta_of[i],
+        chip.sb_time[i],
+        chip.sb_reason[i],
+        chip.sb_history[i],
+        chip.sb_count[i],
+        chip.copy_group[i],
+        chip.local_base[i],
+        chip.store_done[i],
+        chip.waiting_at[i],
+        chip.cta_live[i],
+        chip.cta_index[i],
+        chip.age_of_cta[i],
+        chip.cta_drained[i],
+        chip.cta_warps[i],
+        chip.arrived[i],
+        chip.barrier_need[i],
+        chip.pending_slots[i],
+        chip.slot_empty[i],
+        chip.last_warp[i],
+        chip.last_yield[i],
+        chip.next_time[i],
+        chip.block_until[i],
+        chip.members[i],
+        chip.n_members[i],
+    )

@@ -95,7 +95,12 @@ def submit(
     target: Annotated[
         list[str] | None, typer.Option("--target", "-t", help="GPU to estimate for; repeat (default: the sweep's).")
     ] = None,
-    tier: Annotated[str, typer.Option(help="How far to go: static (bounds only) or sampled.")] = "sampled",
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            help="How far to go: static (bounds only), sampled, or cycle (default: as the sweep's funnel says)."
+        ),
+    ] = None,
     store: StoreOption = None,
     run: Annotated[str | None, typer.Option(help="Name of the run (default: from the content).")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="That many variants, spread over the sweep.")] = None,
@@ -104,7 +109,12 @@ def submit(
         list[str] | None, typer.Option(help="CSV of measured times: FILE, or TARGET=FILE; repeat.")
     ] = None,
     l2: Annotated[str, typer.Option(help="L2 cache at the launch: warm or cold.")] = "warm",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Simulation time a variant and architecture may take.")] = 120,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Simulation time a variant and architecture may take (default: 120, cycle tier: 3600)."
+        ),
+    ] = None,
     instructions: Annotated[
         int, typer.Option(min=1, help="Instructions a warp may issue before it counts as an endless loop.")
     ] = 20_000_000,
@@ -123,7 +133,8 @@ def submit(
     from farm.submit import Options
     from farm.submit import submit as run_submission
 
-    _one_of("--tier", tier, ("static", "sampled"))
+    if tier is not None:
+        _one_of("--tier", tier, ("static", "sampled", "cycle"))
     _one_of("--l2", l2, ("warm", "cold"))
     options = Options(
         targets=tuple(target or ()),
@@ -295,7 +306,7 @@ def show(
         FROM variants v
         JOIN estimates e USING (family, variant, target)
         LEFT JOIN measurements m USING (family, variant, target)
-        WHERE {where} ORDER BY tier <> 'sampled', target
+        WHERE {where} ORDER BY tier <> 'cycle', tier <> 'sampled', target
         """,
         arguments,
     )

@@ -57,6 +57,7 @@ class _Worker:
     finished: set[int] = field(default_factory=set)
     deadline: float = 0.0
     ready: bool = False
+    share: float | None = None  # of the item it is at, where the evaluator says
 
 
 class ProcessPool:
@@ -95,6 +96,14 @@ class ProcessPool:
         except BaseException:
             self.close()
             raise
+
+    def under_way(self) -> list[tuple[str, float]]:
+        """Items being evaluated of which a share is known to be done: (label, share)."""
+        return [
+            (worker.batch.items[worker.at].label, worker.share)
+            for worker in self._workers
+            if worker.batch is not None and worker.share is not None
+        ]
 
     def close(self) -> None:
         """Stop all workers and what they started."""
@@ -148,11 +157,15 @@ class ProcessPool:
             raise ExecutorError(payload)
         elif batch is None:
             raise ExecutorError(f"a worker answered '{kind}' without work")
+        elif kind == "progress":
+            worker.share = payload
         elif kind == "begin":
             worker.at = index
+            worker.share = None
             worker.deadline = time.monotonic() + batch.items[index].seconds + GRACE_SECONDS
         elif kind == "done":
             worker.finished.add(index)
+            worker.share = None
             yield payload
         else:  # "idle": the batch is through
             worker.batch = None
@@ -237,7 +250,11 @@ def _work(pipe: Connection, evaluator: str) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         module, _, function = evaluator.partition(":")
-        evaluate: Evaluator = getattr(importlib.import_module(module), function)
+        loaded = importlib.import_module(module)
+        evaluate: Evaluator = getattr(loaded, function)
+        tell: Callable[[Callable[[float], None]], None] | None = getattr(loaded, "report_progress_to", None)
+        if tell is not None:
+            tell(lambda share: pipe.send(("progress", 0, share)))
     except Exception as error:
         pipe.send(("failed", 0, f"worker cannot load {evaluator}: {type(error).__name__}: {error}"))
         return

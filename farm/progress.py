@@ -65,6 +65,18 @@ class Reporter:
                 text += f", {_rate(rate)}, about {(self._total - self._done) / rate:.0f} s left"
             self._console.print(text, highlight=False)
 
+    def under_way(self, items: list[tuple[str, float]]) -> None:
+        """How far long evaluations have come: (label, share done)."""
+        if not items:
+            return
+        text = ", ".join(f"{label} {share:.0%}" for label, share in items)
+        now = time.monotonic()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=f"{self._label}: {text}")
+        elif now - self._said >= PLAIN_SECONDS:
+            self._said = now
+            self._console.print(f"{self._label}: {text}", highlight=False)
+
 
 def _rate(rate: float) -> str:
     return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"

@@ -17,7 +17,8 @@ from farm.database import RunDatabase
 from jobs.tables import STALL_COLUMNS
 
 SHA_DIGITS = 12
-ESTIMATES = ("sampled", "static", "best tier")  # orders of `farm/queries/correlation.sql` that are no null models
+# orders of `farm/queries/correlation.sql` that are no null models
+ESTIMATES = ("cycle", "sampled", "static", "best tier")
 SASS_COLUMNS = 72  # of a line of SASS shown
 
 
@@ -56,7 +57,7 @@ def ranking_rows(database: RunDatabase, target: str | None = None, family: str |
         FROM best_ranking r JOIN variants v USING (family, variant, target)
         WHERE {" AND ".join(where)}
         ORDER BY r.family, r.target, try_cast(regexp_extract(r."group", '=(-?[0-9]+)', 1) AS BIGINT), r."group",
-                 r.status <> 'ok', r.tier <> 'sampled', r.place, r.variant
+                 r.status <> 'ok', r.tier <> 'cycle', r.tier <> 'sampled', r.place, r.variant
         """,
         arguments,
     )

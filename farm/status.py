@@ -27,6 +27,7 @@ def run_status(folder: RunFolder) -> list[dict[str, Any]]:
                     "of": family.variants,
                     "static": _count(mine, "static"),
                     "sampled": _count(mine, "sampled"),
+                    "cycle": _count(mine, "cycle"),
                     "failed": len(failed),
                     "why": ", ".join(f"{sum(c == f for f in failed.values())} {c}" for c in classes),
                 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -22,7 +23,7 @@ from jobs.plan import Plan, Settings, excluded_rows, model_digest, plan_sweep
 from jobs.run_folder import Family, RunError, RunFolder
 from jobs.sweep import load_sweep
 from jobs.tables import Rows, from_rows
-from jobs.work import DEFAULT_INSTRUCTIONS, DEFAULT_SECONDS, WorkItem
+from jobs.work import DEFAULT_INSTRUCTIONS, WorkItem
 from timing.target import load_target
 from timing.warm_up import compile_engine, is_compiled
 
@@ -40,13 +41,13 @@ class Options:
     """What `farm submit` was asked for."""
 
     targets: tuple[str, ...] = ()
-    tier: str | None = None  # "static", or None for static and sampled
+    tier: str | None = None  # the last tier: "static", "sampled" or "cycle"; None: as the sweep's funnel says
     run: str | None = None
     limit: int | None = None
     jobs: int | None = None
     measured: tuple[str, ...] = ()
     l2: str = "warm"
-    seconds: float = DEFAULT_SECONDS
+    seconds: float | None = None  # None: the tier's default
     instructions: int = DEFAULT_INSTRUCTIONS
     allow_outside: bool = False
     retry: bool = False
@@ -81,17 +82,15 @@ def submit(paths: list[Path], options: Options, store: LocalStore, console: Cons
     started = time.monotonic()
     plans = _plans(paths, options)
     measured = _measured_files(plans, options)
-    notes = []
-    for plan in plans:
-        if plan.sweep.funnel.cycle not in (0, "0%"):
-            notes.append(f"{plan.sweep.name}: the cycle tier is not in this version; funnel.cycle has no effect")
+    notes: list[str] = []
     name = options.run or default_run_name(plans, options)
     folder = store.folder(name)
     outcome = Outcome(name, folder, notes=notes)
-    if options.tier != "static" and not is_compiled():
+    whole_chip = options.tier == "cycle" or (options.tier is None and any(_goes_to_cycle(plan) for plan in plans))
+    if options.tier != "static" and not is_compiled(whole_chip):
         # here, so that the workers load it instead of each compiling its own
         console.print("compiling the timing engine (once a version and machine) ...", style="dim")
-        compile_engine()
+        compile_engine(whole_chip)
     with folder.writing(), ProcessPool(options.jobs or default_jobs(), EVALUATOR) as pool:
         for plan in plans:
             _register(folder, plan, options)
@@ -227,27 +226,41 @@ def _evaluate(plan: Plan, options: Options, outcome: Outcome, pool: ProcessPool,
         # variants that an earlier submission took through the static tier alone
         kept = {target: [n for n in plan.numbers if (n, target) in static_done] for target in plan.targets}
     else:
-        kept = _funnel(plan, outcome)
+        kept = _funnel(plan, outcome, "static", "sampled")
     _pass(plan, ("sampled",), kept, folder.done(name, "sampled"), outcome, pool, console)
+    if options.tier == "sampled" or (options.tier is None and not _goes_to_cycle(plan)):
+        return
+    # all that the sampled tier has when asked for by name, with a sweep that sends nothing there
+    kept = _funnel(plan, outcome, "sampled", "cycle")
+    done = folder.done(name, "cycle")
+    todo = sum((number, target) not in done for target, numbers in kept.items() for number in numbers)
+    # few long evaluations: cores that have none of their own help with the others
+    plan.settings = replace(plan.settings, threads=max(1, pool.jobs // max(todo, 1)))
+    _pass(plan, ("cycle",), kept, done, outcome, pool, console)
 
 
-def _funnel(plan: Plan, outcome: Outcome) -> dict[str, list[int]]:
-    """The variants of each target that go on to the sampled tier."""
+def _goes_to_cycle(plan: Plan) -> bool:
+    return plan.sweep.funnel.cycle not in (0, "0%")
+
+
+def _funnel(plan: Plan, outcome: Outcome, before: str, tier: Literal["sampled", "cycle"]) -> dict[str, list[int]]:
+    """The variants of each target that go on from the tier `before` to `tier`."""
     name = plan.sweep.name
     columns = ["family", "variant", "target", "tier", "status", "time_us"]
     within = plan.sweep.rank_within
     groups = {v.number: tuple(v.parameters[n] for n in within) for vs in plan.variants.values() for v in vs}
     asked = set(plan.numbers)
-    static = [
+    rows = [
         {**row, "group": groups[row["variant"]]}
         for row in outcome.folder.read("estimates", columns).to_pylist()
-        if row["family"] == name and row["tier"] == "static" and row["variant"] in asked
+        if row["family"] == name and row["tier"] == before and row["variant"] in asked and row["target"] in plan.targets
     ]
-    kept = survivors(plan.sweep, static)
+    if tier == "cycle" and not _goes_to_cycle(plan):
+        kept = {t: {r["variant"] for r in rows if r["target"] == t and r["status"] == "ok"} for t in plan.targets}
+    else:
+        kept = survivors(plan.sweep, rows, tier)
     count = sum(len(numbers) for numbers in kept.values())
-    outcome.notes.append(
-        f"{name}: the funnel takes {count} of {len(static)} (variant, target) pairs to the sampled tier"
-    )
+    outcome.notes.append(f"{name}: the funnel takes {count} of {len(rows)} (variant, target) pairs to the {tier} tier")
     return {target: sorted(kept.get(target, ())) for target in plan.targets}
 
 
@@ -287,6 +300,7 @@ def _pass(
             for result in results:
                 if result is None:
                     writer.take(Rows())
+                    reporter.under_way(pool.under_way())
                     continue
                 writer.take(_narrowed(result.rows, tiers))
                 finished += 1

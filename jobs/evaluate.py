@@ -38,6 +38,7 @@ from jobs.work import (
     failed_result,
     variant_row,
 )
+from timing.cycle_tier import cycle_estimate
 from timing.estimate import Estimate
 from timing.occupancy import CannotLaunch
 from timing.sampled import TraceSource, sampled_estimate
@@ -45,6 +46,15 @@ from timing.static_tier import scout_of, static_estimate
 from timing.target import Target, TargetError, load_target, row_timing
 
 Event = tuple[Literal["begin", "done"], int, VariantResult | None]
+
+
+_progress: Callable[[float], None] | None = None
+
+
+def report_progress_to(receiver: Callable[[float], None]) -> None:
+    """From now on, tell `receiver` now and then what share of a long evaluation is done."""
+    global _progress
+    _progress = receiver
 
 
 @dataclass(slots=True)
@@ -189,16 +199,23 @@ class _Execution:
 
     def __init__(self, item: WorkItem, program: Program) -> None:
         self.program = program
+        self._item = item
         memory = Memory()
         values, self.allocations = argument_values(memory, item.arguments)
         self.launch = Launch(item.grid, item.block, item.shared, pack_arguments(program, values))
         self.machine = Machine(program, memory, self.launch)
         threads = item.block[0] * item.block[1] * item.block[2]
-        machine = _Budgeted(self.machine, item.instructions)
-        self.traces = TraceSource(machine, -(-threads // 32), len(program.instructions))
+        self.budgeted = _Budgeted(self.machine, item.instructions)
+        self.traces = TraceSource(self.budgeted, -(-threads // 32), len(program.instructions))
         self._scout_cta = item.grid[0] * item.grid[1] * item.grid[2] // 2
         self._scout: tuple[np.ndarray, Trace] | None = None
         self.footprint = float(sum(size for _, size in self.allocations))
+
+    def untouched(self) -> _Execution:
+        """The kernel before any of it has run: this one, or another with its own memory."""
+        if self.budgeted.used:
+            return _Execution(self._item, self.program)
+        return self
 
     def scout(self) -> tuple[np.ndarray, Trace]:
         """Counts and trace of one CTA from the middle of the grid, for the static tier."""
@@ -215,8 +232,10 @@ class _Budgeted:
     def __init__(self, machine: Machine, instructions: int) -> None:
         self._machine = machine
         self._instructions = instructions
+        self.used = False
 
     def run(self, ctas: Any = None, mode: Any = "plain", budget: int | None = None) -> Any:
+        self.used = True
         return self._machine.run(ctas, mode=mode, budget=budget or self._instructions)
 
 
@@ -243,6 +262,18 @@ def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) 
     program, launch = execution.program, execution.launch
     if tier == "sampled":
         return sampled_estimate(program, launch, target, execution.traces, execution.allocations, l2=item.l2)
+    if tier == "cycle":
+        fresh = execution.untouched()
+        return cycle_estimate(
+            program,
+            launch,
+            target,
+            fresh.budgeted,
+            fresh.allocations,
+            l2=item.l2,
+            threads=item.threads,
+            progress=lambda done, ctas, _cycle: _progress(done / ctas) if _progress is not None else None,
+        )
     rows = row_timing(program, target)
     started = time.perf_counter()
     static_estimate(program, launch, target, rows=rows)  # CannotLaunch before anything is executed

@@ -15,7 +15,15 @@ import timing
 from jobs.sweep import LIMITS, Sweep, SweepError
 from jobs.tables import Rows
 from jobs.variants import Variant, expand, uses_limits
-from jobs.work import CONSTRAINTS, KernelBuild, VariantResult, WorkItem, failed_result
+from jobs.work import (
+    CONSTRAINTS,
+    CYCLE_SECONDS,
+    DEFAULT_SECONDS,
+    KernelBuild,
+    VariantResult,
+    WorkItem,
+    failed_result,
+)
 from timing.target import Target, load_target
 
 
@@ -78,9 +86,10 @@ class Plan:
             targets=((target.name, spec),),
             tiers=tiers,
             l2=settings.l2,
-            seconds=settings.seconds,
+            seconds=settings.seconds or (CYCLE_SECONDS if "cycle" in tiers else DEFAULT_SECONDS),
             instructions=settings.instructions,
             cache=settings.cache,
+            threads=settings.threads,
         )
 
 
@@ -89,11 +98,12 @@ class Settings:
     """What a submission decides besides the sweep."""
 
     l2: str
-    seconds: float
+    seconds: float | None  # None: the tier's default
     instructions: int
     cache: Path
     limit: int | None = None
     targets: tuple[str, ...] = field(default=())  # overrides the sweep's
+    threads: int = 1  # of one evaluation by the cycle tier
 
 
 def plan_sweep(sweep: Sweep, settings: Settings) -> Plan:

@@ -25,10 +25,11 @@ from timing.occupancy import CannotLaunch
 # Kernel Tuner's classes of invalid configurations.
 COMPILE, RUNTIME, CORRECTNESS, TIMEOUT, CONSTRAINTS = "compile", "runtime", "correctness", "timeout", "constraints"
 
-TIERS = ("static", "sampled")
+TIERS = ("static", "sampled", "cycle")
 
 # Wall-clock seconds a variant may take on one architecture, and warp instructions each warp of it may issue.
 DEFAULT_SECONDS = 120.0
+CYCLE_SECONDS = 3600.0  # the cycle tier executes whole grids
 DEFAULT_INSTRUCTIONS = 20_000_000
 
 
@@ -67,6 +68,7 @@ class WorkItem:
     seconds: float = DEFAULT_SECONDS
     instructions: int = DEFAULT_INSTRUCTIONS
     cache: Path = Path(".")
+    threads: int = 1  # for the cycle tier; results do not depend on it
 
     @property
     def label(self) -> str:

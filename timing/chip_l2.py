@@ -39,7 +39,6 @@ from timing.memory_path import (
     N_TRAFFIC,
     popcount4,
 )
-from timing.target import Target
 
 LINE_BYTES = 128
 
@@ -70,14 +69,9 @@ class ChipL2(NamedTuple):
     rates: np.ndarray  # float64[N_PARAMETERS]
 
 
-def chip_l2(target: Target, sms: int, p: np.ndarray) -> ChipL2:
-    """An empty L2 for `sms` SMs whose parameter vector with fair shares is `p`.
-
-    Its size is what a repeated sweep shows to be kept: midway between the footprint that stays whole and the one of
-    which nothing is found again (`l2.warm_full_share`, `l2.warm_none_share`).
-    """
-    kept = (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
-    lines = max(int(kept) // (LINE_BYTES * L2_WAYS), 1) * L2_WAYS
+def chip_l2(size: float, sms: int, p: np.ndarray) -> ChipL2:
+    """An L2 of `size` bytes, empty, for `sms` SMs whose parameter vector with fair shares is `p`."""
+    lines = max(int(size) // (LINE_BYTES * L2_WAYS), 1) * L2_WAYS
     front = L2View(
         tags=np.full(lines, -1, np.int64),
         valid=np.zeros(lines, np.int64),

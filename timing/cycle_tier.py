@@ -124,7 +124,7 @@ def cycle_estimate(
     p[sp.SHARE_CREDIT] = 0.0  # shares follow the use that is made of them
     p[sp.TAIL_AFTER] = 0.0
     p[sp.L2_REUSE_SECTORS] = np.inf  # L2's tags decide
-    memory = chip_l2(target, sms, p)
+    memory = chip_l2(kept_bytes(target), sms, p)
     ranges = [(a // LINE_BYTES, (a + max(size, 1) - 1) // LINE_BYTES) for a, size in sorted(allocations)]
     present = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
     fill(np.array(ranges, np.int64).reshape(-1, 2), present, _written_share(rows, feeder), memory)
@@ -179,6 +179,12 @@ def cycle_estimate(
         memory={**_memory(chip, memory), "footprint_bytes": footprint},
         warp_instructions=float(chip.state.scalars[:, ISSUED].sum()),
     )
+
+
+def kept_bytes(target: Target) -> float:
+    """What L2 keeps of a repeated sweep, in bytes: midway between the footprint that stays whole and the one of which
+    nothing is found again (`l2.warm_full_share` and `l2.warm_none_share` of its size)."""
+    return (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
 
 
 def _written_share(rows: np.ndarray, feeder: _Feeder) -> float:

@@ -8,21 +8,28 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from interpreter.trace import EVENT
+from interpreter.trace import EVENT, Trace
 from timing import sm_parameters as sp
+from timing.chip_engine import Chip
+from timing.chip_l2 import chip_l2, fill
 from timing.sm_engine import run_sm
 from timing.sm_rows import ACTION_EXIT, ROW
 from timing.stalls import N_STALLS
+from timing.trace_pool import TracePool
 
 
-def is_compiled() -> bool:
-    """Whether the cache already holds the engine (numba then loads it in well under a second)."""
+def is_compiled(chip: bool = False) -> bool:
+    """Whether the cache already holds the engine (numba then loads it in well under a second).
+
+    `chip`: and what the cycle tier needs besides.
+    """
     directory = Path(str(numba.config.CACHE_DIR))  # type: ignore[attr-defined]
-    return any(directory.rglob("sm_engine.advance-*.nbc"))
+    wanted = ("sm_engine.advance", "chip_engine.advance_some") if chip else ("sm_engine.advance",)
+    return all(any(directory.rglob(f"{name}-*.nbc")) for name in wanted)
 
 
-def compile_engine() -> float:
-    """Compile or load the SM engine by timing one warp that only exits; returns the seconds it took."""
+def compile_engine(chip: bool = False) -> float:
+    """Compile or load the engine by timing one warp that only exits; returns the seconds it took."""
     started = time.perf_counter()
     rows = np.zeros(1, ROW)
     rows["action"], rows["write_barrier"], rows["read_barrier"] = ACTION_EXIT, 7, 7
@@ -45,4 +52,18 @@ def compile_engine() -> float:
         np.zeros(1),
         np.zeros(1, np.int64),
     )
+    if chip:
+        _run_chip(rows, parameters)
     return time.perf_counter() - started
+
+
+def _run_chip(rows: np.ndarray, parameters: np.ndarray) -> None:
+    """One warp that only exits, on a chip of one SM."""
+    start = np.array([0, 1], np.int64)
+    pool = TracePool(1)
+    places = pool.add(Trace([0], 1, np.zeros(1, EVENT), start, np.zeros(0, np.uint64), np.zeros(2, np.int64)))
+    l2 = chip_l2(1 << 20, 1, parameters)
+    fill(np.zeros((0, 2), np.int64), 0.0, 0.0, l2)
+    chip = Chip(rows, parameters, l2, pool, sms=1, resident=1, grid=1, warps=1, launch_cycles=1.0)
+    chip.take(places)
+    chip.run(lambda _count: None)

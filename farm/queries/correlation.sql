@@ -10,13 +10,19 @@ WITH pairs AS (
         0.5 * coalesce(r.spread, 0.01) * r.measured_us AS noise_us,
         r.time_us, r.warp_instructions, r.occupancy, r.tier,
         s.time_us AS static_us
-    FROM best_ranking r
+    FROM ranking r
     LEFT JOIN ranking s
         ON s.family = r.family AND s.target = r.target AND s.variant = r.variant AND s.tier = 'static'
         AND s.status = 'ok'
     WHERE r.status = 'ok' AND r.measured_us IS NOT NULL AND r.used
-    -- times of two tiers do not mix: the sampled ones alone, where there are any
-    QUALIFY bool_or(r.tier = 'sampled') OVER (PARTITION BY r.family, r.target) = (r.tier = 'sampled')
+    -- times of two tiers do not mix: those of the cycle tier where it has taken all that the sampled tier has, else the
+    -- sampled ones where there are any
+    QUALIFY r.tier = CASE
+        WHEN count(*) FILTER (r.tier = 'cycle') OVER (PARTITION BY r.family, r.target)
+             > greatest(0, count(*) FILTER (r.tier = 'sampled') OVER (PARTITION BY r.family, r.target) - 1) THEN 'cycle'
+        WHEN bool_or(r.tier = 'sampled') OVER (PARTITION BY r.family, r.target) THEN 'sampled'
+        ELSE 'static'
+    END
 )
 SELECT family, target, "group", variant, measured_us, noise_us, tier AS model, 0 AS model_order,
        time_us AS score, time_us AS model_us
@@ -126,7 +132,7 @@ CREATE OR REPLACE VIEW overall_correlation AS
 SELECT
     'mean of ' || count(*) || ' families' AS family,
     target,
-    CASE WHEN model IN ('sampled', 'static') THEN 'best tier' ELSE model END AS model,
+    CASE WHEN model IN ('cycle', 'sampled', 'static') THEN 'best tier' ELSE model END AS model,
     sum(n)::INTEGER AS n,
     sum(groups)::INTEGER AS groups,
     avg(spearman) AS spearman,
@@ -137,7 +143,7 @@ SELECT
     avg(p90_error) AS p90_error,
     avg(median_ratio) AS median_ratio
 FROM correlation
-GROUP BY target, CASE WHEN model IN ('sampled', 'static') THEN 'best tier' ELSE model END
+GROUP BY target, CASE WHEN model IN ('cycle', 'sampled', 'static') THEN 'best tier' ELSE model END
 HAVING count(*) > 1
-ORDER BY target, min(CASE model WHEN 'sampled' THEN 0 WHEN 'static' THEN 0 WHEN 'static bound' THEN 1
+ORDER BY target, min(CASE model WHEN 'cycle' THEN 0 WHEN 'sampled' THEN 0 WHEN 'static' THEN 0 WHEN 'static bound' THEN 1
                      WHEN 'warp instructions' THEN 2 ELSE 3 END);

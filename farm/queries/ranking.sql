@@ -40,7 +40,8 @@ JOIN variants v USING (family, variant, target)
 JOIN groups g USING (family, variant)
 LEFT JOIN measurements m USING (family, variant, target);
 
--- Each variant by its best tier: variants the funnel stopped have a static estimate only, ranked among themselves.
+-- Each variant by its best tier (cycle, else sampled, else static): variants that the funnel stopped are ranked among
+-- themselves.
 CREATE OR REPLACE VIEW best_ranking AS
 SELECT * FROM ranking
-QUALIFY row_number() OVER (PARTITION BY family, target, variant ORDER BY tier <> 'sampled') = 1;
+QUALIFY row_number() OVER (PARTITION BY family, target, variant ORDER BY tier <> 'cycle', tier <> 'sampled') = 1;

@@ -24,7 +24,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     log.touch()
     monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_batch")
     monkeypatch.setattr(farm.submit, "model_digest", lambda: "fake model")
-    monkeypatch.setattr(farm.submit, "is_compiled", lambda: True)  # the fake needs no engine
+    monkeypatch.setattr(farm.submit, "is_compiled", lambda _chip: True)  # the fake needs no engine
     monkeypatch.setenv("FARM_TEST_LOG", str(log))
     monkeypatch.setenv("FARM_STORE", str(tmp_path / "store"))
     return log

@@ -141,7 +141,7 @@ def test_bad_sweeps_give_one_message(toy: Path, fake: Path, command, change, wor
     [
         (("submit", "nowhere.yaml"), ["nowhere.yaml: no such file"]),
         (("submit", "SWEEP", "--target", "h20"), ["h20", "h200"]),
-        (("submit", "SWEEP", "--tier", "cycle"), ["cycle", "static, sampled"]),
+        (("submit", "SWEEP", "--tier", "best"), ["best", "static, sampled, cycle"]),
         (("submit", "SWEEP", "--l2", "tepid"), ["tepid", "warm, cold"]),
         (("submit", "SWEEP", "--run", "a/b"), ["a/b"]),
         (("submit", "SWEEP", "--store", "s3://bucket/x"), ["S3 is not in this version"]),

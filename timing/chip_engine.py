@@ -36,6 +36,7 @@ from timing.trace_pool import TracePool
 
 # Less than the latency of an L2 hit: what an SM asks for is not answered within the stretch in any case.
 STRETCH_CYCLES = 256
+RATE_WEIGHT = 0.25  # of the last stretch in an SM's mean rate of completing CTAs
 
 
 class Dealt(NamedTuple):
@@ -46,7 +47,7 @@ class Dealt(NamedTuple):
     given: np.ndarray  # int64[SMs]
     done_at: np.ndarray  # float64[SMs, room], -1 until completed
     issued_at: np.ndarray  # int64[SMs, room]
-    ahead: np.ndarray  # int64[SMs], CTAs to give beyond the free places
+    rate: np.ndarray  # float64[SMs], CTAs completed a stretch lately
     completed: np.ndarray  # int64[SMs], at the last dealing
     next_cta: np.ndarray  # int64[1], first CTA not given yet
 
@@ -56,8 +57,16 @@ def _dealt(sms: int, room: int) -> Dealt:
         return np.zeros((sms, room), np.int64)
 
     zeros = np.zeros(sms, np.int64)
-    return Dealt(whole(), whole(), zeros, np.full((sms, room), -1.0), whole(), zeros.copy(), zeros.copy(),
-                 np.zeros(1, np.int64))  # fmt: skip
+    return Dealt(
+        order=whole(),
+        cta=whole(),
+        given=zeros,
+        done_at=np.full((sms, room), -1.0),
+        issued_at=whole(),
+        rate=np.zeros(sms),
+        completed=zeros.copy(),
+        next_cta=np.zeros(1, np.int64),
+    )
 
 
 @njit()
@@ -84,7 +93,7 @@ def deal(now, again, grid, traced, place_of, state, dealt):
     for i in range(sms):
         completed = state.scalars[i, COMPLETED]
         if not again:
-            dealt.ahead[i] = min(completed - dealt.completed[i] + 1, places) if completed > 0 else 0
+            dealt.rate[i] += RATE_WEIGHT * (completed - dealt.completed[i] - dealt.rate[i])
             dealt.completed[i] = completed
         waiting = dealt.given[i] - state.scalars[i, NEXT_CTA]
         free = np.sort(state.pending_slots[i][state.slot_empty[i]])
@@ -111,7 +120,8 @@ def deal(now, again, grid, traced, place_of, state, dealt):
         state.launch_free[i, 0] = max(state.launch_free[i, 0], now)
     for i in range(sms):
         waiting = dealt.given[i] - state.scalars[i, NEXT_CTA] - state.scalars[i, N_EMPTY]
-        for _ in range(waiting, dealt.ahead[i]):
+        ahead = min(int(np.ceil(dealt.rate[i])), places)
+        for _ in range(waiting, ahead):
             number = dealt.next_cta[0]
             if number >= grid:
                 break
@@ -270,7 +280,7 @@ class Chip:
         larger = _dealt(self._dealt.given.shape[0], max(needed, 2 * room))
         for name in ("order", "cta", "done_at", "issued_at"):
             getattr(larger, name)[:, :room] = getattr(self._dealt, name)
-        for name in ("given", "ahead", "completed", "next_cta"):
+        for name in ("given", "rate", "completed", "next_cta"):
             getattr(larger, name)[:] = getattr(self._dealt, name)
         self._dealt = larger
         released = np.zeros(larger.order.shape, np.bool_)

@@ -199,6 +199,7 @@ def advance(
     local_base = state.local_base
     store_done = state.store_done
     waiting_at = state.waiting_at
+    barrier_time = state.barrier_time
     cta_live = state.cta_live
     cta_index = state.cta_index
     age_of_cta = state.age_of_cta
@@ -273,6 +274,7 @@ def advance(
                     copy_group[slot] = 0.0
                     store_done[slot] = 0.0
                     waiting_at[slot] = -1
+                    barrier_time[slot] = 0
                     # warps of a CTA become ready one after another
                     at = begin + int(w * p[sp.WARP_LAUNCH_INTERVAL])
                     last_issue[slot] = at - 1
@@ -639,8 +641,8 @@ def advance(
                                     cta_warps,
                                     warps_per_cta,
                                     waiting_at,
+                                    barrier_time,
                                     ready_at,
-                                    wait_until,
                                     reason,
                                     live,
                                     next_time,
@@ -712,31 +714,33 @@ def advance(
                     need = cta_live[c]
                 arrived[c, bid] += 1
                 servers[BARRIER_FREE] = max(servers[BARRIER_FREE], float(ti)) + p[sp.BARRIER_ARRIVAL]
-                ready_at[slot] = at
-                reason[slot] = why
                 if action == ACTION_BARRIER:
                     waiting_at[slot] = bid
-                    ready_at[slot] = INFINITE
-                    reason[slot] = _BARRIER
-                if arrived[c, bid] >= need:
-                    release_barrier(
-                        c,
-                        bid,
-                        servers[BARRIER_FREE] + p[sp.BARRIER_LATENCY],
-                        arrived,
-                        cta_warps,
-                        warps_per_cta,
-                        waiting_at,
-                        ready_at,
-                        wait_until,
-                        reason,
-                        live,
-                        next_time,
-                        sub_core_of,
-                    )
-            else:
-                ready_at[slot] = at
-                reason[slot] = why
+            held = nr["held"] != 0 or (action == ACTION_BARRIER and r["deferred"] == 0)
+            if held and waiting_at[slot] >= 0:
+                barrier_time[slot] = at
+                at = INFINITE
+            elif held and barrier_time[slot] > at:
+                at = barrier_time[slot]
+                why = _BARRIER
+            ready_at[slot] = at
+            reason[slot] = why
+            if (action == ACTION_BARRIER or action == ACTION_ARRIVE) and arrived[c, bid] >= need:
+                release_barrier(
+                    c,
+                    bid,
+                    servers[BARRIER_FREE] + p[sp.BARRIER_LATENCY],
+                    arrived,
+                    cta_warps,
+                    warps_per_cta,
+                    waiting_at,
+                    barrier_time,
+                    ready_at,
+                    reason,
+                    live,
+                    next_time,
+                    sub_core_of,
+                )
             if ready_at[slot] < best_next:
                 best_next = ready_at[slot]
             if best_next <= ti:

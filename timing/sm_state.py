@@ -78,7 +78,8 @@ class SmState(NamedTuple):
     copy_group: np.ndarray  # completion of the asynchronous copies since the last commit
     local_base: np.ndarray
     store_done: np.ndarray
-    waiting_at: np.ndarray  # barrier id a warp waits at, -1 none
+    waiting_at: np.ndarray  # barrier id a warp has arrived at and that is not complete, -1 none
+    barrier_time: np.ndarray  # when the last barrier lets a warp go; while held: when it could go but for it
     cta_live: np.ndarray  # warps still running
     cta_index: np.ndarray
     age_of_cta: np.ndarray  # launch number of the CTA in a place: smaller is older
@@ -154,6 +155,7 @@ def blank_states(sms: int, p: np.ndarray, resident: int) -> SmState:
         local_base=whole(0, MAX_SLOTS),
         store_done=zeros(MAX_SLOTS),
         waiting_at=whole(-1, MAX_SLOTS),
+        barrier_time=whole(0, MAX_SLOTS),
         cta_live=whole(0, ctas),
         cta_index=whole(-1, ctas),
         age_of_cta=whole(0, ctas),
@@ -224,6 +226,7 @@ def state_of(chip, i):
         chip.local_base[i],
         chip.store_done[i],
         chip.waiting_at[i],
+        chip.barrier_time[i],
         chip.cta_live[i],
         chip.cta_index[i],
         chip.age_of_cta[i],

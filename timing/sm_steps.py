@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from timing import sm_parameters as sp
 from timing.jit import njit
+from timing.sm_state import INFINITE
 from timing.stalls import Stall
 
 WAIT, NOT_SELECTED, BARRIER = int(Stall.WAIT), int(Stall.NOT_SELECTED), int(Stall.BARRIER)
@@ -77,22 +78,25 @@ def release_barrier(
     cta_warps,
     warps_per_cta,
     waiting_at,
+    barrier_time,
     ready_at,
-    wait_until,
     reason,
     live,
     next_time,
     sub_core_of,
 ):
-    """All expected warps have arrived: those waiting go on at `at`."""
+    """All expected warps have arrived: those held by the barrier go on at `at`, the others are not held before."""
     arrived[c, bid] = 0
     t = int(at)
     for w in range(warps_per_cta):
         slot = cta_warps[c, w]
         if slot >= 0 and live[slot] and waiting_at[slot] == bid:
             waiting_at[slot] = -1
-            ready_at[slot] = max(t, wait_until[slot])
-            reason[slot] = BARRIER
-            s = sub_core_of[slot]
-            if ready_at[slot] < next_time[s]:
-                next_time[s] = ready_at[slot]
+            if ready_at[slot] == INFINITE:
+                ready_at[slot] = max(t, barrier_time[slot])
+                if t >= barrier_time[slot]:
+                    reason[slot] = BARRIER
+                s = sub_core_of[slot]
+                if ready_at[slot] < next_time[s]:
+                    next_time[s] = ready_at[slot]
+            barrier_time[slot] = t

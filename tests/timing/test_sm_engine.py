@@ -9,18 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from interpreter.decode import load_programs
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.trace import EVENT
 from timing import sm_parameters as sp
 from timing.launch_geometry import Geometry
 from timing.occupancy import occupancy
 from timing.sm_engine import run_sm
-from timing.sm_rows import ACTION_BARRIER, ACTION_EXIT, ROW
+from timing.sm_rows import ACTION_BARRIER, ACTION_EXIT, ROW, build_rows
 from timing.stalls import N_STALLS, Stall
 from timing.target import load_target
 from timing.target_parameters import l2_hit_share, parameters
 
 H200 = load_target("h200")
+DATA = Path(__file__).parents[1] / "data"
 RECORDED = json.loads((Path(__file__).parents[2] / "timing/calibrate/results/h200.json").read_text())["rows"]
 
 
@@ -185,6 +187,27 @@ def test_a_barrier_holds_every_warp_until_the_last() -> None:
     recorded_32 = next(r["value"] for r in RECORDED if r["name"] == "bar_sync" and r["params"]["warps"] == 32)
     assert together - alone == pytest.approx(recorded_32 - 14, abs=8)
     assert stalls[2, Stall.BARRIER] > 0
+
+
+@pytest.mark.parametrize("deferred, waits", [(1, 3), (0, 2)])
+def test_a_deferred_barrier_lets_vector_instructions_pass(deferred: int, waits: int) -> None:
+    """H200, Nsight: behind BAR.DEFER_BLOCKING the first instruction of another kind waits, not the next one."""
+    kernel = Kernel()
+    kernel.add(Pipe.XU, interval=64)  # staggers the warps
+    kernel.add(Pipe.BARRIER, action=ACTION_BARRIER, stall=5, deferred=deferred, held=1)
+    kernel.add(Pipe.ALU)
+    kernel.add(Pipe.XU, held=1)
+    _, stalls = kernel.run(8)
+    assert np.flatnonzero(stalls[:, Stall.BARRIER]).tolist() == [waits]
+
+
+def test_build_rows_holds_what_the_h200_holds_at_a_barrier() -> None:
+    program = load_programs([((DATA / "cubins" / "kernels.sm_90a.cubin").read_bytes(), "sgemm")])[0]
+    rows = build_rows(program, H200)
+    held = {i.opcode: bool(h) for i, h in zip(program.instructions, rows["held"])}
+    assert held["LDS"] and held["STS"] and held["BAR"] and held["EXIT"] and held["LDG"]
+    assert not (held["FFMA"] or held["LEA"])
+    assert all(rows["deferred"] == [i.opcode == "BAR" for i in program.instructions])
 
 
 def test_a_second_load_of_a_line_hits_l1() -> None:

@@ -180,7 +180,7 @@ def one_state(p: np.ndarray, resident: int) -> SmState:
 
 
 @njit()
-def state_of(chip, i):
+def state_of(chip: SmState, i: int) -> SmState:
     """SM `i` of the arrays that `blank_states` made, as views; the order is that of SmState's fields."""
     return SmState(
         chip.scalars[i],

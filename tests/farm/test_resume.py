@@ -59,6 +59,24 @@ def test_the_funnel_takes_the_share_asked_for(toy: Path, fake: Path, tmp_path: P
     assert any("funnel takes 3 of 6" in note for note in outcome.notes)
 
 
+def test_the_cycle_tier_gets_what_the_funnel_or_the_option_sends(toy: Path, fake: Path, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store")
+    toy.write_text(farm_fakes.SWEEP + "funnel: {cycle: 2}\n")
+    submit([toy], Options(targets=("h200",), tier="sampled"), store, QUIET)
+    assert not [line for line in log_lines(fake) if line.endswith(" cycle")]
+    outcome = submit([toy], Options(targets=("h200",)), store, QUIET)
+    best = [line for line in log_lines(fake) if line.endswith(" cycle")]
+    assert best == ["2 sm_90a cycle", "3 sm_90a cycle"]
+    assert any("takes 2 of 6" in note and "cycle tier" in note for note in outcome.notes)
+    submit([toy], Options(targets=("h200",), tier="cycle"), store, QUIET)
+    assert [line for line in log_lines(fake) if line.endswith(" cycle")] == best
+    fake.write_text("")
+    toy.write_text(farm_fakes.SWEEP)
+    submit([toy], Options(targets=("h200",), tier="cycle"), store, QUIET)
+    # without a funnel all that the sampled tier has an estimate for
+    assert [line.split()[0] for line in log_lines(fake) if line.endswith(" cycle")] == ["0", "2", "3", "4", "5"]
+
+
 def test_retry_redoes_failures_only(toy: Path, fake: Path, tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "store")
     submit([toy], Options(targets=("h200",)), store, QUIET)

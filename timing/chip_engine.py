@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timing.chip_l2 import ChipL2, settle
-from timing.jit import njit
+from timing.jit import njit, njit_entry
 from timing.l2_view import L2View
 from timing.memory_path import SEEN_SLOTS
 from timing.sm_engine import advance
@@ -78,7 +78,7 @@ def _give(i, place, number, dealt):
     dealt.given[i] = n + 1
 
 
-@njit()
+@njit_entry()
 def deal(now, again, grid, traced, place_of, state, dealt):
     """Give CTAs to SMs at cycle `now`; returns how many more could be given than the first `traced`.
 
@@ -148,7 +148,7 @@ def _taken_back(state, dealt):
     return best
 
 
-@njit()
+@njit_entry()
 def advance_some(
     first, step, until, state, l2, rows, events, warp_start, warp_end, lines, line_start, warps, dealt, p, seen_line,
     seen_mask, seen_at, stalls,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timing import sm_parameters as sp
-from timing.jit import njit
+from timing.jit import njit, njit_entry
 from timing.l2_view import (
     ATOMIC,
     KIND_SHIFT,
@@ -113,7 +113,7 @@ _SHARED = (
 )
 
 
-@njit()
+@njit_entry()
 def fill(ranges, present, written, l2):
     """What earlier launches left: of the lines in `ranges` (int64[n, 2], first and last) the share `present`.
 
@@ -167,7 +167,7 @@ def _place(line, l2, sm, work):
     return victim
 
 
-@njit()
+@njit_entry()
 def settle(begin, until, l2, servers, traffic, p):
     """Let the requests that the SMs logged in the cycles from `begin` to `until` take effect; empty the logs.
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.program import OperandKind, Program
-from timing.jit import njit
+from timing.jit import njit_entry
 from timing.target import Target
 
 _PLAIN, _COMMIT, _GROUP_WAIT, _BLOCKING = range(4)
@@ -67,7 +67,7 @@ def serial_cycles(
     return float(cost @ issued)
 
 
-@njit()
+@njit_entry()
 def _row_costs(
     executed: np.ndarray,
     pipe: np.ndarray,

@@ -16,7 +16,7 @@ from interpreter.isa.pipes import MemoryKind, Pipe
 from interpreter.trace import LOCAL_LINE
 from timing import sm_parameters as sp
 from timing.instruction_fetch import LINE_ROWS, SUB_CORES, fetch_stream
-from timing.jit import njit
+from timing.jit import njit_entry
 from timing.l2_view import LOG_ROOM, LOG_STEP, atomic_at_l2, load_at_l2, no_chip, store_at_l2
 from timing.memory_path import (
     BARRIER_FREE,
@@ -127,7 +127,7 @@ def run_sm(
     return int(done[END_TIME]), int(done[ISSUED]), int(done[COMPLETED]), state.traffic, state.pipe_busy
 
 
-@njit()
+@njit_entry()
 def advance(
     state,  # timing.sm_state.SmState, changed
     view,  # timing.l2_view.L2View

@@ -108,6 +108,8 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 def _start(toy: Path, tmp_path: Path, log: Path) -> subprocess.Popen[str]:
     """A submission in its own process group, slow enough to be stopped."""
     code = (
+        # whoever runs the tests in the background hands an ignored SIGINT down
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "import sys; sys.path.insert(0, sys.argv[1]); import farm.submit, farm.cli;"
         "farm.submit.EVALUATOR = 'farm_fakes:evaluate_slowly'; farm.submit.FLUSH_SECONDS = 0.1;"
         "farm.submit.model_digest = lambda: 'fake model';"

@@ -152,6 +152,8 @@ def cycle_estimate(
     chip.run(feed, threads, tick)
     # the last reductions may still be on their way to their line
     cycles = float(max(chip.state.scalars[:, END_TIME].max(), memory.front.atomic_free.max()))
+    if not np.isfinite(cycles):  # a division by zero in the engine: a fault, never a number
+        raise ArithmeticError(f"the timing engine gave {cycles} cycles")
     time_us = target.microseconds(cycles) + target.launch.kernel_overhead_us
     bound, bounds = _bound(chip, memory, target, grid, cycles, time_us)
     counts = feeder.counts

@@ -41,8 +41,8 @@ njit: Callable[..., Any] = partial(
 )
 """numba.njit for functions that only compiled code calls; use as `@njit()` or `@njit(inline="always")`.
 
-Division by zero gives inf or nan as in NumPy: the checks cost the engine a fifth of its speed. No wrappers: those of
-functions that take the engine's state cost seconds to compile.
+Division by zero gives inf or nan as in NumPy, which the tiers refuse as a result: checks at each division cost about
+two seconds of compiling. No wrappers: those of functions that take the engine's state cost another second.
 """
 
 njit_entry: Callable[..., Any] = partial(njit, no_cpython_wrapper=False)

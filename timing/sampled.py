@@ -127,6 +127,8 @@ def sampled_estimate(
     overhead = target.launch.kernel_overhead_us
     clock = loaded_clock_mhz(target, run.busy[Pipe.TENSOR] / (4.0 * max(run.simulated_cycles, 1.0)))
     time_us = cycles / clock + overhead
+    if not np.isfinite(time_us):  # a division by zero in the engine: a fault, never a number
+        raise ArithmeticError(f"the timing engine gave {cycles} cycles")
     counts = traces.counts
     issued_total = float(counts["instructions_executed"].sum()) * scale
     bound, bounds = _bound(run, geometry, target, issued_total, time_us)

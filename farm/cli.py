@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from farm.commands.measure import measure
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -87,6 +88,9 @@ def _open(run: str, store: str | None) -> Any:
     from farm.store import open_store
 
     return RunDatabase(open_store(store).find(run))
+
+
+app.command()(measure)
 
 
 @app.command()

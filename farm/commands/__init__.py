@@ -1,0 +1,1 @@
+"""Commands of the CLI, one file each; `farm.cli` registers them."""

@@ -155,7 +155,7 @@ def advance_some(
 ):  # fmt: skip
     """Simulate the SMs first, first + step, ... to cycle `until`."""
     regions = np.zeros((0, 2), np.int64)
-    shares = np.zeros((0, 3))
+    shares = np.zeros((0, 4))
     for i in range(first, dealt.given.shape[0], step):
         launch = dealt.given[i] > state.scalars[i, NEXT_CTA] and state.scalars[i, N_EMPTY] > 0
         if not launch and state.next_time[i].min() >= until:

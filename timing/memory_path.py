@@ -32,6 +32,7 @@ from timing.sm_parameters import (
     L1_WAYS,
     L2_CYCLES_PER_SECTOR,
     L2_LATENCY,
+    L2_LEAST_SECTORS,
     L2_REUSE_SECTORS,
     L2_WRITE_CYCLES_PER_SECTOR,
     LOCAL_DRAM_SHARE,
@@ -177,16 +178,22 @@ def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen
     sectors = popcount4(mask)
     start = max(t, servers[READ_PORT_FREE])
     servers[READ_PORT_FREE] = start + sectors * p[READ_PORT_CYCLES]
-    start = shared_slot(L2_FREE, start, sectors * p[L2_CYCLES_PER_SECTOR], servers, p)
+    start = shared_slot(L2_FREE, start, max(float(sectors), p[L2_LEAST_SECTORS]) * p[L2_CYCLES_PER_SECTOR], servers, p)
     traffic[C_L2_READ_SECTORS] += sectors
     done = start + p[L2_LATENCY]
+    scattered = 0.0
     if line >= LOCAL_LINE:
         missing = sectors if _hash01(np.uint64(line)) < p[LOCAL_DRAM_SHARE] else 0
     else:
         share = miss_share(line, regions, shares[:, 0], regions.shape[0])
         missing = from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at)
+        if missing > 0:
+            scattered = miss_share(line, regions, shares[:, 3], regions.shape[0])
     if missing > 0:
-        cycles = missing * p[DRAM_CYCLES_PER_SECTOR]
+        if scattered > 0.0:  # another row of a bank is opened, and 64 bytes are read at least
+            cycles = (max(missing, 2) + scattered) * p[DRAM_CYCLES_PER_SECTOR]
+        else:
+            cycles = missing * p[DRAM_CYCLES_PER_SECTOR]
         begin = shared_slot(DRAM_FREE, start, cycles, servers, p)
         traffic[C_DRAM_READ_SECTORS] += missing
         done = begin + dram_latency(servers, p)
@@ -241,14 +248,15 @@ def l1_load(
 def store(line, mask, partial, t, servers, traffic, p, regions, shares):
     """A write-through store of a line's sectors; returns when L2 has accepted it.
 
-    `partial`: the instruction writes only a part of the sectors; L2 takes longer to merge those.
+    `partial`: the instruction writes only a part of each sector. L2 then takes its time for the request, less for the
+    sectors in it (H200: 22 to 34 such requests a cycle of 1 to 4 sectors, 16 of whole lines).
     """
     sectors = popcount4(mask)
     start = max(t, servers[WRITE_PORT_FREE])
     servers[WRITE_PORT_FREE] = start + sectors * p[WRITE_PORT_CYCLES]
     cycles = sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
     if partial:
-        cycles *= p[PARTIAL_WRITE_FACTOR]
+        cycles = (p[PARTIAL_WRITE_FACTOR] + 0.25 * (sectors - 1)) * p[L2_WRITE_CYCLES_PER_SECTOR]
     start = shared_slot(L2_WRITE_FREE, start, cycles, servers, p)
     traffic[C_L2_WRITE_SECTORS] += sectors
     if line >= LOCAL_LINE:

@@ -238,15 +238,18 @@ def _simulate(
     p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
     hit = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
     lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
-    shares = np.zeros((len(regions), 3))
+    shares = np.zeros((len(regions), 4))
+    moved = sum(r.read_bytes + r.write_bytes for r in regions)
     for i, r in enumerate(regions):
-        if r.scattered and l2 == "warm":
-            # what L2 keeps of it is as likely to be read next as the rest
-            shares[i, 0] = max(1.0 - l2_reach(target) / footprint, 0.0)
+        if r.scatter > 0.0 and l2 == "warm":
+            # drawn at random: a sector is read again after this many bytes on average, if it is still there
+            gap = moved * r.read_unique / r.read_bytes
+            shares[i, 0] = float(np.exp(-l2_reach(target) / gap))
         else:
             shares[i, 0] = (1.0 - hit) * (r.read_unique / r.read_bytes if r.read_bytes else 0.0)
         shares[i, 1] = (1.0 - hit) * (r.write_unique / r.write_bytes if r.write_bytes else 0.0)
         shares[i, 2] = r.atomic_contention
+        shares[i, 3] = r.scatter * target.dram.scatter_sectors
     m = len(trace.ctas)
     pace, uneven_cycles = 1.0, 0.0
     run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)

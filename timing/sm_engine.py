@@ -90,7 +90,7 @@ def run_sm(
     resident,  # CTAs at once
     p,  # parameters, see timing.sm_parameters
     regions,  # int64[n, 2]: first and last line of each allocation, sorted
-    shares,  # float64[n, 3]: DRAM share of reads, of writes, and contention of its atomics
+    shares,  # float64[n, 4]: DRAM share of reads, of writes, contention of its atomics, sectors a DRAM read costs more
     budget,  # stop launching CTAs after this many issued instructions
     stalls,  # float64[n_rows, N_STALLS], warp-cycles, added to
     cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run

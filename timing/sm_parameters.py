@@ -25,6 +25,7 @@ STORE_BUFFER_CYCLES = next(_next)  # stores and atomics may wait this long for L
 L2_REUSE_SECTORS = next(_next)  # sectors this SM moves while all together fill L2 once
 PARTIAL_WRITE_FACTOR = next(_next)  # cost of writing a part of a sector to L2, in whole sectors
 L2_CYCLES_PER_SECTOR = next(_next)  # this SM's share of L2 read bandwidth
+L2_LEAST_SECTORS = next(_next)  # what a request for a part of a line costs L2 at least, in sectors
 L2_WRITE_CYCLES_PER_SECTOR = next(_next)
 DRAM_CYCLES_PER_SECTOR = next(_next)  # this SM's share of DRAM bandwidth
 DRAM_WRITE_CYCLES_PER_SECTOR = next(_next)

@@ -199,6 +199,7 @@ class L2:
     copies_none_share: float  # of larger footprints no copies are left; between the two they are the fewer
     partitions: int
     bytes_per_clk: float  # of all slices together, sustained, reads
+    requests_per_clk: float  # reads of a part of a line, of all slices together
     write_bytes_per_clk: float
     partial_write_factor: float  # cost of an instruction's write to a part of a sector, in whole sectors
     bytes_per_clk_per_sm: float  # reads, limit of one SM's port
@@ -222,6 +223,7 @@ class Dram:
     bytes: int
     gb_per_s: float  # by pins
     read_efficiency: float  # share of it that streaming reads reach
+    scatter_sectors: float  # what a read at a random place costs on top, in sectors: another row of a bank to open
     mixed_efficiency: float  # the same for copies (half reads, half writes)
     latency_cycles: float  # load-to-use, idle
     loaded_cycles: float  # added to the latency times the share of bandwidth in use, and

@@ -28,7 +28,7 @@ class Region:
     write_bytes: float  # all bytes of all sectors written, each time
     write_unique: float
     atomic_contention: float  # share of its atomics that the busiest L2 slice gets; 0: no line is shared by CTAs
-    scattered: bool  # CTAs read parts of it that look drawn at random
+    scatter: float  # CTAs read parts of it that look drawn at random: 1 / lines in a row of such a part; else 0
 
 
 def access_table(rows: np.ndarray, trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -77,9 +77,10 @@ def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, 
         unique_written = _distinct_bytes(line[inside & stores], mask[inside & stores]) * scale
         written = float(_POPCOUNT[mask[inside & stores]].sum() * SECTOR_BYTES) * scale
         hot = inside & atomics
+        scatter = _parts_per_line(line[wanted], cta[wanted]) if scattered else 0.0
         contention = _contention(line[hot], cta[hot], len(trace.ctas), grid_ctas)
         out.append(
-            Region(first, last, read, unique, written, min(unique_written, float(size)), contention, scattered)
+            Region(first, last, read, unique, written, min(unique_written, float(size)), contention, scatter)
         )
     return out
 
@@ -95,6 +96,12 @@ def _scattered(per_cta: float, together: float, size: int) -> bool:
     coincide = per_cta - together
     expected = per_cta - size * -np.expm1(-per_cta / size)
     return coincide >= SCATTER_BYTES and 0.5 * expected <= coincide <= 2.0 * expected
+
+
+def _parts_per_line(line: np.ndarray, cta: np.ndarray) -> float:
+    """1 / lines in a row that a CTA touches, on average."""
+    touched = np.unique(line | cta << CTA_SHIFT)
+    return float(1.0 - (np.diff(touched) == 1).sum() / len(touched))
 
 
 def _contention(line: np.ndarray, cta: np.ndarray, ctas: int, grid_ctas: int) -> float:

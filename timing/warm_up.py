@@ -46,7 +46,7 @@ def compile_engine(chip: bool = False) -> float:
         1,
         parameters,
         np.zeros((0, 2), np.int64),
-        np.zeros((0, 3)),
+        np.zeros((0, 4)),
         1 << 60,
         np.zeros((1, N_STALLS)),
         np.zeros(1),

@@ -69,7 +69,7 @@ class Kernel:
         stalls = np.zeros((n + 1, N_STALLS))
         cycles, issued, done, _, _ = run_sm(
             table, np.tile(one, warps), start * len(one), np.tile(entries, warps), start * len(entries), warps,
-            np.zeros(ctas, np.int64), resident, p, np.zeros((0, 2), np.int64), np.zeros((0, 3)), 1 << 60, stalls,
+            np.zeros(ctas, np.int64), resident, p, np.zeros((0, 2), np.int64), np.zeros((0, 4)), 1 << 60, stalls,
             np.zeros(ctas), np.zeros(ctas, np.int64),
         )  # fmt: skip
         assert issued == len(one) * warps * ctas and done == ctas

@@ -1,8 +1,8 @@
 """Parts: the Parquet files of a run. Each is sorted by its table's key, and named by its content.
 
 A part is written to a local scratch file, then published whole. Merging streams through its inputs, so that memory
-holds a row group and a batch of each input, however large the run. `stage` needs no lock: workers may write parts that the
-process holding the run's lock names in the manifest afterwards.
+holds a row group and a batch of each input, however large the run. `stage` needs no lock: workers may write parts that
+the process holding the run's lock names in the manifest afterwards.
 """
 
 from __future__ import annotations

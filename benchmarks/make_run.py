@@ -4,7 +4,8 @@
 
 Every (variant, target) gets the instruction rows of a real result, drawn at random and shifted so that no two are the
 same: counts are scaled and every stall figure changed by up to 20 %, which also keeps the tables from compressing
-better than real ones. Times are shifted alike, and every target gets measured times, so correlations are computed in full.
+better than real ones. Times are shifted alike, and every target gets measured times, so correlations are computed in
+full.
 Prints rows a second, sizes and the memory that writing took.
 """
 

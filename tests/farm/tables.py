@@ -11,7 +11,7 @@ Contents = dict[str, list[tuple[str, ...]]]
 
 
 def contents(folder: RunFolder) -> Contents:
-    """Sorted rows of each table, without columns that say how long something took. Checks that each row is there once."""
+    """Sorted rows of each table, without columns that say how long something took; each row must be there once."""
     tables = {}
     for name, keys in KEYS.items():
         table = folder.read(name)

@@ -62,7 +62,7 @@ def test_what_may_pass_is_retried(toy: Path, fake: Path, s3: Proxy, reference, c
     """Every third request meets with a fault, each kind in turn, reads and writes."""
     monkeypatch.setattr("farm.submit.FLUSH_SECONDS", 0.2)
     s3.plan = lambda request: FAULTS[request.number // 3 % len(FAULTS)] if request.number % 3 == 1 else None
-    code, run, err = command("submit", toy, "--run", "r", "--jobs", 1)
+    code, _, err = command("submit", toy, "--run", "r", "--jobs", 1)
     assert code == 0, err
     code, out, err = command("rank", "r", "--csv")
     assert code == 0 and out.count("h200") == 6, err

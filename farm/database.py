@@ -16,7 +16,7 @@ from farm.statistics import kendall_tau
 from interpreter.errors import FarmError
 from jobs.blobs import Blobs
 from jobs.parts import Part
-from jobs.run_folder import RunError, RunFolder
+from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
 # SQL does not tell upper case from lower case.
@@ -28,6 +28,14 @@ QUERIES = ("ranking.sql", "correlation.sql")
 
 class QueryError(FarmError):
     """A query that DuckDB refuses."""
+
+
+class _CannotRead(OSError):
+    """Files of the run cannot be read: gone because they were merged, or the storage fails."""
+
+
+# words of pyarrow's errors, which DuckDB passes on within its own
+_READING = ("AWS Error", "does not exist", "No such file", "HTTP status", "curlCode")
 
 
 class RunDatabase:
@@ -91,36 +99,28 @@ class RunDatabase:
         """Run a query; once more when a writer has merged the files that the manifest named when it was read."""
         try:
             return self._once(sql, arguments, fetch)
-        except FileNotFoundError:
+        except _CannotRead as error:
             before = self.folder.manifest.revision
             if self.folder.load().manifest.revision == before:
-                raise RunError(f"run {self.folder.name}: a file that its manifest names is missing") from None
+                raise self.folder.blobs.explain(error) from None
             for name in SCHEMAS:
                 self._open(name)
         try:
             return self._once(sql, arguments, fetch)
-        except FileNotFoundError:
-            raise RunError(f"run {self.folder.name}: was changed while it was read; try again") from None
+        except _CannotRead as error:
+            raise self.folder.blobs.explain(error) from None
 
     def _once(self, sql: str, arguments: list[Any] | None, fetch: Callable[[Any], Any]) -> Any:
         try:
             relation = self._connection.sql(sql, params=arguments or None)
             return pa.table({}) if relation is None else fetch(relation)
         except duckdb.Error as error:
-            if self._lost_files():
-                raise FileNotFoundError from None
-            if "AWS Error" in str(error) or isinstance(error, duckdb.IOException):
-                raise self.folder.blobs.explain(OSError(str(error))) from None
-            raise QueryError(f"query: {error}") from None
-        except FileNotFoundError:
-            raise
+            text = str(error)
+            if isinstance(error, duckdb.IOException) or any(word in text for word in _READING):
+                raise _CannotRead(text) from None
+            raise QueryError(f"query: {text}") from None
         except OSError as error:  # from pyarrow, through DuckDB
-            raise self.folder.blobs.explain(error) from None
-
-    def _lost_files(self) -> bool:
-        """Whether files of the manifest as it was read have gone, where files are what is read."""
-        paths = [self.folder.blobs.local_path(blob) for blob in self.folder.manifest.named()]
-        return any(path is not None and not path.exists() for path in paths)
+            raise _CannotRead(str(error)) from None
 
     def _variants_view(self) -> str:
         parts = ["SELECT *"]

@@ -36,6 +36,10 @@ class RunError(FarmError):
     """A run that is not there, is being written by another process, or was made from something else."""
 
 
+class NoRun(RunError):
+    """There is no run of that name."""
+
+
 class RunBusy(RunError, Busy):
     """Another process is writing the run."""
 
@@ -118,7 +122,7 @@ class RunFolder:
         try:
             text, tag = self.blobs.read(MANIFEST)
         except FileNotFoundError:
-            raise RunError(f"{where}: no run here (no {MANIFEST})") from None
+            raise NoRun(f"{where}: no run here (no {MANIFEST})") from None
         try:
             found = json.loads(text).get("schema_version")
             if found != SCHEMA_VERSION:

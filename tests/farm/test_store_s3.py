@@ -58,9 +58,9 @@ FAULTS = [
 ]
 
 
-def test_what_may_pass_is_retried(toy: Path, fake: Path, s3: Proxy, reference, command, monkeypatch) -> None:
+def test_what_may_pass_is_retried(toy: Path, fake: Path, s3: Proxy, reference, command, flush_every) -> None:
     """Every third request meets with a fault, each kind in turn, reads and writes."""
-    monkeypatch.setattr("farm.submit.FLUSH_SECONDS", 0.2)
+    flush_every(0.2)
     s3.plan = lambda request: FAULTS[request.number // 3 % len(FAULTS)] if request.number % 3 == 1 else None
     code, _, err = command("submit", toy, "--run", "r", "--jobs", 1)
     assert code == 0, err
@@ -93,9 +93,9 @@ def test_what_does_not_pass_is_said(fault: Fault, words: str, s3: Proxy, command
 
 
 def test_credentials_that_expire_midway_lose_nothing(
-    toy: Path, fake: Path, s3: Proxy, reference, command, monkeypatch
+    toy: Path, fake: Path, s3: Proxy, reference, command, flush_every
 ) -> None:
-    monkeypatch.setattr("farm.submit.FLUSH_SECONDS", 0.0)
+    flush_every(0.0)
     expired = Fault(status=400, code="ExpiredToken")
     writes = 0
 
@@ -111,7 +111,7 @@ def test_credentials_that_expire_midway_lose_nothing(
     kept = len(open_store().find("r").done("toy", "sampled"))
     assert 0 < kept < 12
     fake.write_text("")
-    monkeypatch.setattr("farm.submit.FLUSH_SECONDS", 2.0)
+    flush_every(2.0)
     code, _, err = command("submit", toy, "--run", "r")
     assert code == 0, err
     assert len(fake.read_text().splitlines()) == 12 - kept

@@ -81,3 +81,32 @@ def test_the_run_s_own_name_wins_over_longer_ones(store: Store) -> None:
         with store.folder(name).writing() as writer:
             writer.add(estimates(0).tables())
     assert store.find("run").name == "run" and store.find("run-").name == "run-2"
+
+
+@pytest.mark.parametrize("harm", ["short", "scrambled"])
+def test_a_damaged_part_is_the_storage_s_fault(harm: str, store: Store) -> None:
+    with store.folder("r").writing() as writer:
+        writer.add(estimates(*range(50)).tables())
+    folder = store.find("r")
+    (part,) = folder.manifest.parts["estimates"]
+    content = bytearray(folder.blobs.read(part.blob)[0])
+    if harm == "short":
+        del content[len(content) // 2 :]
+    else:
+        content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    folder.blobs.write(part.blob, bytes(content))
+    with pytest.raises(StorageError):
+        folder.read("estimates")
+    with pytest.raises(StorageError):
+        RunDatabase(folder).rows("SELECT sum(time_us), max(family) FROM estimates")
+
+
+def test_errors_in_the_middle_of_a_stream_are_told_apart(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.folder("r").writing() as writer:
+        writer.add(estimates(*range(300)).tables())
+    folder = store.find("r")
+    sql = "SELECT CASE WHEN variant = 299 THEN error('as asked') ELSE 'fine' END FROM estimates ORDER BY variant"
+    with pytest.raises(QueryError, match="as asked"):
+        RunDatabase(folder).reader(sql).read_all()
+    reader = RunDatabase(folder).reader("SELECT family, pc, sass FROM instructions")
+    assert reader.read_all().num_rows == 600

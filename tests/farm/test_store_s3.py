@@ -10,6 +10,7 @@ from s3_server import KEY, SECRET, Fault, Proxy, Request
 from tables import contents
 
 from farm.store import open_store
+from farm.store.s3_connection import Connection
 from farm.submit import Options, submit
 from jobs.blobs import StorageError
 
@@ -159,3 +160,20 @@ def test_a_part_that_is_missing_is_an_error_not_an_empty_table(toy: Path, fake: 
     folder.blobs.delete([part.blob])
     with pytest.raises((StorageError, FileNotFoundError)):
         open_store().find("r").read("estimates")
+
+
+def test_the_bucket_s_own_region_is_found(s3: Proxy) -> None:
+    import boto3
+
+    name = f"{s3.bucket}-eu"
+    boto3.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-3"})
+    assert Connection(name).region() == "eu-west-3" and Connection(s3.bucket).region() == "us-east-1"
+
+
+def test_credentials_that_are_renewed_reach_the_reader(s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Connection(s3.bucket)
+    first = connection.arrow()
+    assert connection.arrow() is first
+    renewed = connection._session.get_credentials()
+    monkeypatch.setattr(renewed, "token", "another")
+    assert connection.arrow() is not first

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from s3_server import Proxy
 
 from farm.database import QueryError, RunDatabase
 from farm.store import LocalStore, Store, open_store
+from jobs import tables
 from jobs.blobs import StorageError
 from jobs.tables import Rows
 
@@ -110,3 +112,27 @@ def test_errors_in_the_middle_of_a_stream_are_told_apart(store: Store, monkeypat
         RunDatabase(folder).reader(sql).read_all()
     reader = RunDatabase(folder).reader("SELECT family, pc, sass FROM instructions")
     assert reader.read_all().num_rows == 600
+
+
+def test_parts_older_than_a_column_read_as_null_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two parts one lacks a column, and both lack another: read, queried and merged."""
+    now = tables.SCHEMAS["estimates"]
+    older = now.remove(now.get_field_index("cycles"))
+    newer = now.append(pa.field("joules", pa.map_(pa.string(), pa.float64())))
+    with store.folder("r").writing() as writer:
+        monkeypatch.setitem(tables.SCHEMAS, "estimates", older)
+        writer.add(estimates(0).tables())
+        monkeypatch.setitem(tables.SCHEMAS, "estimates", now)
+        rows = estimates(1)
+        rows.estimates[0]["cycles"] = 7.0
+        writer.add(rows.tables())
+        monkeypatch.setitem(tables.SCHEMAS, "estimates", newer)
+        sql = "SELECT variant, cycles, joules FROM estimates ORDER BY variant"
+        expected = [{"variant": 0, "cycles": None, "joules": None}, {"variant": 1, "cycles": 7.0, "joules": None}]
+        for _ in ("as written", "merged"):
+            folder = store.find("r")
+            assert RunDatabase(folder).rows(sql) == expected
+            assert folder.read("estimates").schema.names == newer.names
+            assert folder.read("estimates", ["joules", "cycles"]).to_pylist()[1] == {"joules": None, "cycles": 7.0}
+            writer.finish()
+    assert len(store.find("r").manifest.parts["estimates"]) == 1

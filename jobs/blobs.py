@@ -66,6 +66,9 @@ class Blobs(Protocol):
     def write(self, name: str, content: bytes, expected: Expected = None) -> str:
         """Replace a blob at once, return its tag. Raises Conflict when it is not what was `expected`."""
 
+    def modified(self, name: str) -> float | None:
+        """When a blob was written, in seconds since 1970 by the storage's clock; None when there is none."""
+
     def scratch(self) -> Path:
         """A local folder for files that `publish` will take."""
 
@@ -159,6 +162,12 @@ class LocalBlobs:
         with disk_errors(path):
             write_atomically(path, content)
         return ""
+
+    def modified(self, name: str) -> float | None:
+        try:
+            return (self.path / name).stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def scratch(self) -> Path:
         folder = self.path / "parts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,6 +84,9 @@ def test_the_run_s_own_name_wins_over_longer_ones(store: Store) -> None:
         with store.folder(name).writing() as writer:
             writer.add(estimates(0).tables())
     assert store.find("run").name == "run" and store.find("run-").name == "run-2"
+    assert store.runs() == ["run", "run-2"]
+    written = store.find("run").modified
+    assert written is not None and abs(written - time.time()) < 600 and store.folder("none").modified is None
 
 
 @pytest.mark.parametrize("harm", ["short", "scrambled"])

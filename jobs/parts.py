@@ -205,8 +205,9 @@ def batches(blobs: Blobs, part: Part, columns: Sequence[str] | None = None) -> I
     try:
         with open_part(blobs, part) as file:
             present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-            for batch in file.iter_batches(batch_size=BATCH, columns=present):
-                yield with_new_columns(pa.Table.from_batches([batch]), SCHEMAS[part.table], columns)
+            for group in range(file.num_row_groups):  # one at a time: what comes from afar is fetched by the group
+                for batch in file.iter_batches(batch_size=BATCH, columns=present, row_groups=[group]):
+                    yield with_new_columns(pa.Table.from_batches([batch]), SCHEMAS[part.table], columns)
     except FileNotFoundError:
         raise
     except pa.ArrowInvalid as error:

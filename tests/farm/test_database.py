@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from s3_server import Proxy
+from s3_server import Fault, Proxy, Request
 
 from farm.database import QueryError, RunDatabase
 from farm.store import LocalStore, Store, open_store
@@ -140,3 +140,20 @@ def test_parts_older_than_a_column_read_as_null_there(store: Store, monkeypatch:
             assert folder.read("estimates", ["joules", "cycles"]).to_pylist()[1] == {"joules": None, "cycles": 7.0}
             writer.finish()
     assert len(store.find("r").manifest.parts["estimates"]) == 1
+
+
+def test_reads_by_pyarrow_are_retried_too(s3: Proxy) -> None:
+    store = open_store()
+    with store.folder("r").writing() as writer:
+        writer.add(estimates(*range(300)).tables())
+    for fault in (Fault(cut=100), Fault(status=503, code="SlowDown"), Fault(drop=True)):
+        database, left = RunDatabase(store.find("r")), [2]
+
+        def plan(request: Request, fault: Fault = fault, left: list[int] = left) -> Fault | None:
+            left[0] -= ".parquet" in request.path
+            return fault if ".parquet" in request.path and left[0] >= 0 else None
+
+        s3.plan = plan
+        assert database.rows("SELECT sum(time_us) AS sum FROM estimates") == [{"sum": 300 * 301 / 2}]
+        assert left[0] < 0
+        s3.plan = None

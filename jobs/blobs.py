@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import getpass
 import itertools
 import json
 import os
@@ -107,10 +108,10 @@ def describe_owner(owner: dict[str, Any]) -> str:
 
 
 def _user() -> str:
-    for name in ("LOGNAME", "USER"):
-        if os.environ.get(name):
-            return os.environ[name]
-    return str(os.getuid())
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as containers have them
+        return str(os.getuid())
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ def test_killed_within_a_write_to_a_folder(
     assert {path.name for path in (folder.path / "parts").iterdir()} == {
         part.file for parts in folder.manifest.parts.values() for part in parts
     }
-    assert not [path for path in folder.path.rglob(".*")]  # nothing half written
+    assert sorted(path.name for path in folder.path.iterdir()) == ["lock", "manifest.json", "parts"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import driver
 import farm_fakes
 import pytest
 import s3_server
@@ -72,7 +71,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 @pytest.fixture
 def flush_every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Set how often a submission in this process writes what is finished, in seconds."""
-    return lambda seconds: monkeypatch.setattr(driver.writer(), "FLUSH_SECONDS", seconds)
+    return lambda seconds: monkeypatch.setattr(farm.submit, "FLUSH_SECONDS", seconds)
 
 
 @pytest.fixture(scope="session")

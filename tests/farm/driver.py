@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 DRIVER = """
@@ -40,19 +37,12 @@ if kind in ("write", "rename", "remove", "full"):  # die at that call, or have n
     setattr(owner, name, dying)
 import farm.submit, farm.cli
 farm.submit.EVALUATOR = "farm_fakes:evaluate_slowly"
-import driver
-driver.writer().FLUSH_SECONDS = 0.1
+farm.submit.FLUSH_SECONDS = 0.1
 farm.submit.model_digest = lambda: "fake model"
 farm.submit.is_compiled = lambda _chip: True
 sys.argv = ["farm", "submit", sys.argv[2], "--jobs", "1", "--run", "r", "--store", sys.argv[3]]
 farm.cli.main()
 """
-
-
-def writer() -> ModuleType:
-    """The module that writes results every FLUSH_SECONDS."""
-    name = "farm.sink" if importlib.util.find_spec("farm.sink") else "farm.submit"
-    return importlib.import_module(name)
 
 
 def start(toy: Path, store: str, mode: str = "plain", **variables: str) -> subprocess.Popen[str]:

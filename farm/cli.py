@@ -29,12 +29,18 @@ app = typer.Typer(
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="Folder or file:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
+    typer.Option("--store", help="Folder, file:// or s3:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
 ]
 TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="Only this target.")]
 FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this family of a run with several.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="CSV on stdout.")]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", "-f", help="table, json, csv, parquet or arrow (IPC stream), on stdout.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File to write instead of stdout; its ending names the format.")
+]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginning of it.", metavar="RUN")]
 
 
@@ -56,10 +62,11 @@ def main() -> None:
 def _report(error: Exception) -> int:
     from farm.executors import ExecutorError
     from farm.submit import Interrupted
+    from jobs.blobs import StorageError
 
     if isinstance(error, Interrupted):
         return _say(f"{error}. To go on, give the same command again.", 130)
-    if isinstance(error, ToolchainError | ExecutorError):
+    if isinstance(error, ToolchainError | ExecutorError | StorageError):
         return _say(f"error: {error}", 3)
     if isinstance(error, FarmError):
         return _say(f"error: {error}", 2)
@@ -186,12 +193,12 @@ def status(
     from farm.store import open_store
 
     opened = open_store(store)
-    names = [opened.find(run).path.name] if run is not None else opened.runs()
+    names = [opened.find(run).name] if run is not None else opened.runs()
     rows = [row for name in names for row in run_status(opened.find(name))]
     if json_output:
         sys.stdout.write(as_json(rows))
     elif not rows:
-        print(f"no runs in {opened.path}", file=sys.stderr)
+        print(f"no runs in {opened.location}", file=sys.stderr)
     else:
         print_rows(_console(), rows)
 
@@ -202,40 +209,51 @@ def rank(
     target: TargetOption = None,
     family: FamilyOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Every variant, not the best ten.")] = False,
+    form: FormatOption = None,
+    output: OutputOption = None,
     csv_output: CsvOption = False,
     json_output: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Variants by estimated time, best first, each parameter a column. CSV and JSON always hold all of them."""
-    from farm.render import as_csv, as_json, print_ranking, ranking_rows
+    """Variants by estimated time, best first, each parameter a column. Formats but `table` hold all of them."""
+    from farm.output import chosen_format, write
+    from farm.render import print_ranking, ranking_query, ranking_rows
 
+    form = chosen_format(form, csv_output, json_output, output)
     database = _open(run, store)
-    rows = ranking_rows(database, _target_of(database, target), _family_of(database, family))
-    if csv_output:
-        sys.stdout.write(as_csv(rows))
-    elif json_output:
-        sys.stdout.write(as_json(rows))
+    chosen = _target_of(database, target), _family_of(database, family)
+    if form != "table":
+        write(database.reader(*ranking_query(database, *chosen)), form, output)
     else:
-        print_ranking(_console(), database, rows, None if everything else 10)
+        best = None if everything else 10
+        print_ranking(_console(), database, ranking_rows(database, *chosen, best), best)
 
 
 @app.command()
 def correlate(
     run: RunArgument,
     groups: Annotated[bool, typer.Option("--groups", help="Each group, not their mean.")] = False,
+    form: FormatOption = None,
+    output: OutputOption = None,
+    csv_output: CsvOption = False,
     json_output: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
     """Agreement of the estimates, and of null models, with times measured on real hardware."""
-    from farm.render import as_json, correlation_rows, print_correlation, print_rows
+    from farm.output import chosen_format, write
+    from farm.render import as_json, correlation_query, correlation_rows, print_correlation, print_rows
 
+    form = chosen_format(form, csv_output, json_output, output)
     database = _open(run, store)
+    if form not in ("table", "json") or output is not None:
+        write(database.reader(correlation_query(groups)), form, output)
+        return
     rows = correlation_rows(database, groups)
-    if json_output:
+    if form == "json":
         sys.stdout.write(as_json(rows))
     elif not rows:
         raise FarmError(
-            f"run {database.folder.path.name}: no measured times to compare with (farm submit --measured FILE)"
+            f"run {database.folder.name}: no measured times to compare with (farm submit --measured FILE)"
         )
     elif groups:
         print_rows(_console(), rows)
@@ -315,7 +333,7 @@ def show(
         arguments,
     )
     if not rows:
-        raise FarmError(f"run {database.folder.path.name}: no variant {text} of {chosen_family} with a result")
+        raise FarmError(f"run {database.folder.name}: no variant {text} of {chosen_family} with a result")
     row = {key: value for key, value in rows[0].items() if key not in database.parameters}
     lines = database.rows(
         "SELECT * FROM instructions WHERE family = ? AND variant = ? AND target = ? AND tier = ? ORDER BY pc",
@@ -359,25 +377,29 @@ def query(
         str, typer.Argument(help="DuckDB SQL, e.g. 'SELECT target, min(time_us) FROM estimates GROUP BY 1'.")
     ],
     run: Annotated[str | None, typer.Option("--run", help="Name of the run (default: the latest).")] = None,
+    form: FormatOption = None,
+    output: OutputOption = None,
     csv_output: CsvOption = False,
     json_output: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
     """SQL over a run: variants, estimates, instructions, measurements, ranking, correlation, group_correlation."""
-    from farm.render import as_csv, as_json, print_rows
+    from farm.output import chosen_format, write
+    from farm.render import print_rows
     from farm.store import open_store
 
-    opened = open_store(store)
-    names = opened.runs()
-    if run is None and not names:
-        raise FarmError(f"the store {opened.path} holds no runs (begin with `farm submit SWEEP`)")
-    rows = _open(run or names[-1], store).rows(sql)
-    if csv_output:
-        sys.stdout.write(as_csv(rows))
-    elif json_output:
-        sys.stdout.write(as_json(rows))
+    form = chosen_format(form, csv_output, json_output, output)
+    if run is None:
+        opened = open_store(store)
+        names = opened.runs()
+        if not names:
+            raise FarmError(f"the store {opened.location} holds no runs (begin with `farm submit SWEEP`)")
+        run = names[-1]
+    database = _open(run, store)
+    if form != "table":
+        write(database.reader(sql), form, output)
     else:
-        print_rows(_console(), rows)
+        print_rows(_console(), database.rows(sql))
 
 
 @app.command()
@@ -433,21 +455,21 @@ def _target_of(database: Any, target: str | None) -> str | None:
     known = sorted({name for family in database.folder.manifest.families.values() for name in family.targets})
     name = target if target in known else load_target(target).name
     if name not in known:
-        raise FarmError(f"run {database.folder.path.name}: has no target {name} (targets: {', '.join(known)})")
+        raise FarmError(f"run {database.folder.name}: has no target {name} (targets: {', '.join(known)})")
     return name
 
 
 def _family_of(database: Any, family: str | None) -> str | None:
     families = list(database.folder.manifest.families)
     if family is not None and family not in families:
-        raise FarmError(f"run {database.folder.path.name}: has no family {family} (families: {', '.join(families)})")
+        raise FarmError(f"run {database.folder.name}: has no family {family} (families: {', '.join(families)})")
     return family
 
 
 def _only(database: Any, what: str, option: str) -> str:
     families = list(database.folder.manifest.families)
     if len(families) != 1:
-        raise FarmError(f"run {database.folder.path.name}: name one {what} with {option} ({', '.join(families)})")
+        raise FarmError(f"run {database.folder.name}: name one {what} with {option} ({', '.join(families)})")
     return families[0]
 
 

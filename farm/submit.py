@@ -14,7 +14,7 @@ from rich.console import Console
 from farm.executors import ProcessPool, default_jobs
 from farm.measured import MeasuredError, read_measured
 from farm.progress import Reporter
-from farm.store import LocalStore
+from farm.store import Store
 from interpreter.disassembly import cache_directory
 from interpreter.errors import FarmError
 from jobs.expression import close_match
@@ -74,7 +74,7 @@ class Interrupted(Exception):
         self.run = run
 
 
-def submit(paths: list[Path], options: Options, store: LocalStore, console: Console) -> Outcome:
+def submit(paths: list[Path], options: Options, store: Store, console: Console) -> Outcome:
     """Evaluate sweeps into one run of `store`, redoing nothing that is finished.
 
     Raises FarmError for bad input, Interrupted when stopped.
@@ -148,7 +148,7 @@ def _register(folder: RunFolder, plan: Plan, options: Options) -> None:
             "l2": f"it was made with --l2 {known.identity.get('l2')}",
         }
         why = " and ".join(text for key, text in reasons.items() if known.identity.get(key) != identity[key])
-        raise RunError(f"run {folder.path.name}: {why} since it was made; choose another --run name")
+        raise RunError(f"run {folder.name}: {why} since it was made; choose another --run name")
     targets = list(dict.fromkeys([*(known.targets if known else []), *plan.targets]))
     planned = max(len(plan.numbers), known.planned if known else 0)
     folder.manifest.families[sweep.name] = Family(

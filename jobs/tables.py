@@ -2,21 +2,22 @@
 
 `variants` and `estimates` have a row a (family, variant, target), estimates also a tier; `instructions` a row a SASS
 line of each estimate; `measurements` a row a time measured on real hardware. Estimates are simulated, always.
+
+A new column needs no new version: files written before it read as null there. Any other change does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from timing.stalls import STALLS, stall_name
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 VERSION_KEY = b"farm.schema_version"
 TABLE_KEY = b"farm.table"
 
@@ -80,7 +81,7 @@ _INSTRUCTIONS: list[tuple[str, pa.DataType]] = [
     ("target", _TEXT),
     ("tier", _TEXT),
     ("pc", pa.int32()),
-    ("sass", _TEXT),
+    ("sass", pa.string()),
     ("source_line", pa.int32()),
     ("executed", pa.float64()),  # warps, of the whole grid
     ("thread_executed", pa.float64()),
@@ -150,28 +151,55 @@ def from_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def _from_blocks(blocks: list[dict[str, Any]]) -> pa.Table:
+    """One table of all blocks, a column at a time: blocks are many and short."""
     schema = SCHEMAS["instructions"]
-    tables = []
-    for block in blocks:
-        length = len(block["pc"])
-        columns = []
-        for f in schema:
-            value = block.get(f.name)
-            is_column = value is not None and not isinstance(value, str | int | float)
-            columns.append(pa.array(value if is_column else [value] * length, type=f.type))
-        tables.append(pa.Table.from_arrays(columns, schema=schema))
-    return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
+    if not blocks:
+        return schema.empty_table()
+    blocks = sorted(blocks, key=lambda block: (block["family"], block["variant"], block["target"], block["tier"]))
+    lengths = np.array([len(block["pc"]) for block in blocks])
+    columns = [_column(f.type, [block.get(f.name) for block in blocks], lengths) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """Write one Parquet file (not atomically: the caller renames)."""
-    pq.write_table(table, path, compression="zstd", compression_level=3)
+def _column(kind: pa.DataType, values: list[Any], lengths: np.ndarray) -> pa.ChunkedArray | pa.Array:
+    """Values of one column, a block each: an array of the block's length, one value for all its rows, or None."""
+    if all(value is None or isinstance(value, str | int | float) for value in values):
+        known = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        places = np.repeat(np.array([known[value] for value in values], np.int32), lengths)
+        dictionary = pa.array(list(known), kind.value_type if pa.types.is_dictionary(kind) else kind)
+        if pa.types.is_dictionary(kind) and dictionary.null_count == 0:
+            return pa.DictionaryArray.from_arrays(pa.array(places), dictionary)
+        return dictionary.take(pa.array(places)).cast(kind)
+    chunks = []
+    for value, length in zip(values, lengths.tolist(), strict=True):
+        if value is None or isinstance(value, str | int | float):
+            chunks.append(pa.array([value] * length, kind))
+        else:
+            chunks.append(value if isinstance(value, pa.Array) and value.type == kind else pa.array(value, kind))
+    return pa.chunked_array(chunks, kind)
 
 
-def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read one Parquet file, checking that its schema version is this program's."""
-    file = pq.ParquetFile(path)
-    version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"none").decode()
-    if version != str(SCHEMA_VERSION):
-        raise ValueError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
-    return file.read(columns=columns)
+def with_new_columns(table: pa.Table, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+    """The table with nulls in columns (of `columns`, or all) that were added to the schema after it was written."""
+    names = schema.names if columns is None else list(columns)
+    if table.schema.names == names:
+        return table
+    present = set(table.schema.names)
+    found = [
+        table.column(name) if name in present else pa.nulls(table.num_rows, schema.field(name).type) for name in names
+    ]
+    return pa.Table.from_arrays(found, schema=pa.schema([schema.field(n) for n in names], metadata=schema.metadata))
+
+
+def write_options(name: str) -> dict[str, Any]:
+    """How a table is written as Parquet: arguments of pyarrow's ParquetWriter, chosen by benchmarks/encodings.py."""
+    options: dict[str, Any] = {"compression": "zstd", "compression_level": 6}
+    if name == "instructions":
+        # Text without a dictionary: variants repeat lines near each other, which zstd finds as well, and it is read
+        # faster. (Never as an Arrow dictionary: each row group would get all of it.) Integers as differences. Stall
+        # columns as they are: dictionaries save nothing and cost time.
+        differences = ("variant", "pc", "source_line")
+        plain = {"sass", *differences, *STALL_COLUMNS}
+        options["use_dictionary"] = [column for column in SCHEMAS[name].names if column not in plain]
+        options["column_encoding"] = dict.fromkeys(differences, "DELTA_BINARY_PACKED")
+    return options

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+import farm.commands.page
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -446,6 +447,8 @@ def _only(database: Any, what: str, option: str) -> str:
         raise FarmError(f"run {database.folder.path.name}: name one {what} with {option} ({', '.join(families)})")
     return families[0]
 
+
+farm.commands.page.register(app)
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -340,12 +341,22 @@ def _instruction_block(item: WorkItem, execution: _Execution, estimate: Estimate
         "sectors_ideal": _ideal(execution.traces.counts, "l2_theoretical_sectors_global", estimate.sectors),
         "wavefronts_ideal": _ideal(execution.traces.counts, "l1_wavefronts_shared", estimate.wavefronts),
         "control": control_words(program),
-        "source_file": [instruction.source_file or None for instruction in instructions],
+        "source_file": [_beside(instruction.source_file, item.build.source) for instruction in instructions],
     }
     if estimate.stalls is not None:
         stalls = np.asarray(estimate.stalls, np.float32)
         block |= {column: stalls[:, index] for index, column in enumerate(STALL_COLUMNS)}
     return block
+
+
+def _beside(file: str, source: Path | None) -> str | None:
+    """A source file's path from the kernel's folder (its name alone where it lies elsewhere): the same everywhere."""
+    if not file:
+        return None
+    path = Path(file)
+    if source is not None and path.is_relative_to(source.parent):
+        return path.relative_to(source.parent).as_posix()
+    return path.name
 
 
 def _ideal(counts: np.ndarray, counter: str, actual: np.ndarray | None) -> np.ndarray | None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+import farm.commands.overview
 import farm.commands.page
 from interpreter.errors import FarmError, ToolchainError
 
@@ -448,6 +449,7 @@ def _only(database: Any, what: str, option: str) -> str:
     return families[0]
 
 
+farm.commands.overview.register(app)
 farm.commands.page.register(app)
 
 if __name__ == "__main__":

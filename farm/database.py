@@ -25,11 +25,13 @@ class QueryError(FarmError):
 class RunDatabase:
     """An in-memory database with the run's tables: variants, estimates, instructions, measurements and the views."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, without: tuple[str, ...] = ()) -> None:
+        """`without` names tables to leave empty: `instructions` is most of a run, and rankings do not need it."""
         self.folder = folder
         self._connection = duckdb.connect(":memory:")
         for name in SCHEMAS:
-            self._connection.register(f"_{name}", folder.read(name))
+            content = SCHEMAS[name].empty_table() if name in without else folder.read(name)
+            self._connection.register(f"_{name}", content)
             if name != "variants":
                 self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM _{name}")
         self._connection.execute(self._variants_view())
@@ -62,7 +64,7 @@ class RunDatabase:
     def _variants_view(self) -> str:
         parts = ["SELECT *"]
         for name in self.parameters:
-            parts.append(f'map_extract_value(parameters, {_text(name)}) AS "{self.column_of(name)}"')
+            parts.append(f'map_extract_value(parameters, {_text(name)}) AS {identifier(self.column_of(name))}')
         return f"CREATE VIEW variants AS {', '.join(parts)} FROM _variants"
 
     def _groups_view(self) -> str:
@@ -80,6 +82,11 @@ class RunDatabase:
         if not selects:
             selects = ["SELECT ''::VARCHAR AS family, 0 AS variant, ''::VARCHAR AS \"group\" WHERE false"]
         return f"CREATE VIEW groups AS {' UNION ALL '.join(selects)}"
+
+
+def identifier(name: str) -> str:
+    """An SQL identifier, quoted."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from farm.database import RunDatabase
+from farm.database import RunDatabase, identifier
 from jobs.tables import STALL_COLUMNS
 
 SHA_DIGITS = 12
@@ -42,7 +42,7 @@ def _figure(value: float | None) -> str:
 
 def ranking_rows(database: RunDatabase, target: str | None = None, family: str | None = None) -> list[dict[str, Any]]:
     """Rows of `farm rank` as plain data, best first within family, target and group; failed ones last."""
-    columns = ", ".join(f'v."{database.column_of(name)}"' for name in database.parameters)
+    columns = ", ".join(f"v.{identifier(database.column_of(name))}" for name in database.parameters)
     where, arguments = ["true"], []
     for column, value in (("target", target), ("family", family)):
         if value is not None:

@@ -288,7 +288,10 @@ def _scoreboard_waits(
     partly: list[set[int]] = [set() for _ in controls]  # DEPBAR.LE lets some of them remain
     for row, i in enumerate(instructions):
         if i is not None and i.opcode == "DEPBAR":
-            partly[row] = {o.index for o in i.operands if o.kind is OperandKind.SCOREBOARD}
+            boards = {o.index for o in i.operands if o.kind is OperandKind.SCOREBOARD}
+            partly[row] |= boards
+            if row + 1 < len(partly):  # DEPBAR issues; it is the next instruction that is seen waiting
+                partly[row + 1] |= boards
     found: list[list[Waits]] = []
     for row in range(len(controls)):
         mine: list[Waits] = []

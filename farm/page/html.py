@@ -18,9 +18,10 @@ import jinja2
 from markupsafe import Markup
 
 PAGE_SCRIPTS = (
-    "dom.js", "virtual.js", "query.js", "stalls.js", "charts.js", "index_view.js", "panels.js", "sass_view.js", "strip.js",
-    "detail.js", "candidate_view.js", "app.js",
+    "dom.js", "theme.js", "virtual.js", "query.js", "stalls.js", "charts.js", "index_view.js", "panels.js",
+    "sass_view.js", "strip.js", "detail.js", "candidate_view.js", "app.js",
 )  # fmt: skip
+OVERVIEW_SCRIPTS = ("dom.js", "theme.js", "charts.js", "overview.js")
 
 # "<" could open a comment or close the script element; the separators end a line in old JavaScript
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

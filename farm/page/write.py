@@ -174,7 +174,7 @@ def file_names(wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], str]:
 def _write(path: Path, data: dict[str, Any], run: str) -> int:
     keys = list(data["candidates"])
     title = f"{keys[0].rpartition(':')[0]} variant {keys[0].rpartition(':')[2]}" if len(keys) == 1 else "candidates"
-    html = render("page.html", data, PAGE_SCRIPTS, title=f"{run}: {title}", run=run, version=version())
+    html = render("page.html", data, PAGE_SCRIPTS, title=f"{run}: {title}", run=run, version=version(), keys=True)
     content = html.encode("utf-8", "backslashreplace")
     write_atomically(path, content)
     return len(content)

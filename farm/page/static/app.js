@@ -55,20 +55,6 @@ const help = h("dialog", { class: "help", onclick: (e) => { if (e.target === hel
   h("h2", null, "Keys"), HELP.map(([title, keys]) => h("section", null, h("h3", null, title), h("dl", null, keys.map(([key, what]) => [h("dt", null, key.split(/\s\s+/).map((k) => h("kbd", null, k))), h("dd", null, what)])))),
   h("form", { method: "dialog" }, h("button", { class: "small" }, "Close")));
 
-function setTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  else delete document.documentElement.dataset.theme;
-  try {
-    if (theme) localStorage.setItem("farm-theme", theme);
-  } catch { /* a file without storage */ }
-  view?.panes?.forEach((pane) => pane.view?.strip.draw());
-}
-
-function toggleTheme() {
-  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  setTheme(dark ? "light" : "dark");
-}
-
 let view = null;
 const root = document.getElementById("app");
 
@@ -100,11 +86,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.getElementById("keys").addEventListener("click", () => help.showModal());
-document.getElementById("theme").addEventListener("click", toggleTheme);
 window.addEventListener("hashchange", show);
 document.body.append(tip, help);
-try {
-  const kept = localStorage.getItem("farm-theme");
-  if (kept === "dark" || kept === "light") setTheme(kept);
-} catch { /* a file without storage */ }
+onTheme = () => view?.panes?.forEach((pane) => pane.view?.strip.draw());
 show();

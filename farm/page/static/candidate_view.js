@@ -222,15 +222,16 @@ class SourceView {
     this.sums = sums[this.file];
     this.most = Math.max(1, ...[...this.sums.values()].map((e) => e.cycles));
     const total = pane.view.totals.total || 1;
-    this.list = new VirtualList({ header: h("div", { class: "vhead", role: "row" }, h("div", { class: "th", role: "columnheader" }, listing.files[this.file])), count: this.text.length, height: ROW, label: "Source",
+    this.list = new VirtualList({ header: h("div", { class: "vhead", role: "row" }, h("div", { class: "th", role: "columnheader", style: { gridColumn: "1 / -1" } }, listing.files[this.file])), count: this.text.length, height: ROW, label: "Source",
       build: (n) => {
         const entry = this.sums.get(n + 1);
         return h("div", { class: "vrow src" + (entry ? " has" : "") + (n + 1 === this.line ? " selected" : ""), role: "row", "data-line": n + 1, title: entry ? `${entry.rows.length} instructions` : null },
-          h("div", { class: "td right num", role: "cell", style: { width: "40px" } }, n + 1),
-          h("div", { class: "td right", role: "cell", style: { width: "112px" } }, entry && entry.cycles ? [h("span", { class: "meter heat" }, h("i", { style: { width: (100 * entry.cycles) / this.most + "%" } })), (100 * entry.cycles / total).toFixed(1) + " %"] : ""),
+          h("div", { class: "td right num", role: "cell" }, n + 1),
+          h("div", { class: "td right", role: "cell" }, entry && entry.cycles ? [h("span", { class: "meter heat" }, h("i", { style: { width: (100 * entry.cycles) / this.most + "%" } })), (100 * entry.cycles / total).toFixed(1) + " %"] : ""),
           h("div", { class: "td", role: "cell" }, h("code", null, this.text[n])));
       } });
     this.list.scroller.classList.add("source");
+    this.list.setColumns([46, 112, 20 + 7.3 * Math.max(20, ...this.text.map((line) => line.length))]);
     this.list.scroller.addEventListener("click", (event) => {
       const line = Number(event.target.closest(".vrow")?.dataset.line);
       const entry = this.sums.get(line);

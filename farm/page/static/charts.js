@@ -87,6 +87,7 @@ function scatter({ points, x, y, label, extra, pick, width = 440, height = 270 }
     x: { ...x, range: x.range || extent(points.map((p) => p.x), x.log) },
     y: { ...y, range: y.range || extent(points.map((p) => p.y), y.log) } });
   if (extra) extra(axes);
+  if (points.length > 1500) axes.svg.classList.add("dense");
   const radius = points.length > 1500 ? 2 : points.length > 200 ? 3 : 4;
   const dots = points.map((p, n) => s("circle", { cx: axes.x(p.x).toFixed(1), cy: axes.y(p.y).toFixed(1), r: p.class ? radius + 1.5 : radius,
     class: "dot " + (p.class || ""), "data-n": n }));

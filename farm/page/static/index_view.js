@@ -82,8 +82,8 @@ class IndexView {
   setQuery(text) {
     this.query = text;
     this.apply();
-    this.drawCharts();
-    this.remember();
+    clearTimeout(this.chartTimer); // not at every key
+    this.chartTimer = setTimeout(() => { this.drawCharts(); this.remember(); }, 150);
   }
 
   remember() {
@@ -116,7 +116,7 @@ class IndexView {
     if (this.all.some((row) => this.cell(row, "measured_us") !== null)) {
       columns.push(number("measured", "time", 122, of("measured_us"), (v, row) => v === null ? "–" : time(v) + (this.cell(row, "used") ? "" : " ~"), { tag: measured, title: "Measured on the GPU; ~ marks a disturbed measurement" }));
       columns.push(number("error", "error", 70, (row) => this.ok(row) && this.cell(row, "measured_us") ? this.cell(row, "time_us") / this.cell(row, "measured_us") - 1 : null,
-        (v) => v === null ? "–" : (v > 0 ? "+" : "") + percent(v)));
+        (v) => v === null ? "–" : (v > 0 ? "+" : "") + percent(v, Math.abs(v) < 0.095 ? 1 : 0)));
     }
     if (several) for (const name of f.targets) {
       const other = this.index.targets.indexOf(name);
@@ -183,14 +183,15 @@ class IndexView {
       `${count(this.shown.length)} of ${count(this.all.length)} candidates`);
     this.filter.classList.toggle("wrong", problems.length > 0);
     this.drawHead();
+    this.list.scroller.style.height = `min(max(320px, 100vh - 210px), ${this.shown.length * 26 + 50}px)`;
     this.list.reset(this.shown.length);
   }
 
   drawHead() {
-    this.list.scroller.style.setProperty("--width", this.columns.reduce((sum, c) => sum + c.width, 0) + "px");
+    this.list.setColumns(this.columns.map((c) => c.width));
     clear(this.head, this.columns.map((column) => {
       const sorted = this.sort.id === column.id;
-      return h("div", { class: "th" + (column.right ? " right" : "") + (sorted ? " sorted" : ""), role: "columnheader", style: { width: column.width + "px" },
+      return h("div", { class: "th" + (column.right ? " right" : "") + (sorted ? " sorted" : ""), role: "columnheader",
         "aria-sort": sorted ? (this.sort.down ? "descending" : "ascending") : "none" },
         h("button", { type: "button", title: column.title || "Sort by " + column.label, "data-column": column.id, onclick: () => this.sortBy(column.id) },
           column.label, column.tag ? [" ", column.tag()] : null, sorted ? h("span", { class: "arrow", "aria-hidden": "true" }, this.sort.down ? "▼" : "▲") : null));
@@ -212,7 +213,7 @@ class IndexView {
         const shown = column.format(value, row);
         const content = column.id === "variant" && link ? h("a", { href: link, tabindex: "-1" }, shown) : shown;
         return h("div", { class: "td" + (column.right ? " right" : "") + (column.strong ? " strong" : "") + (column.parameter ? " parameter" : "") + (column.warn && column.warn(value) ? " warn" : ""),
-          role: "cell", style: { width: column.width + "px" }, title: column.id === "status" ? this.cell(row, "message") : null },
+          role: "cell", title: column.id === "status" ? this.cell(row, "message") : null },
           column.meter && value !== null ? h("span", { class: "meter" }, h("i", { style: { width: 100 * value + "%" } })) : null, content);
       }));
   }
@@ -254,7 +255,7 @@ class IndexView {
       this.filter.value = "";
       this.setQuery("");
     } else if (event.key === "Enter" || event.key === "ArrowDown") {
-      this.list.scroller.focus();
+      this.list.scroller.focus({ preventScroll: true });
       this.select(0);
       event.preventDefault();
     }
@@ -268,7 +269,7 @@ class IndexView {
       const at = targets.indexOf(this.index.targets[this.target]) + (event.key === "]" ? 1 : targets.length - 1);
       this.setTarget(this.index.targets.indexOf(targets[at % targets.length]));
     } else if (event.target === document.body) {
-      this.list.scroller.focus();
+      this.list.scroller.focus({ preventScroll: true });
       this.key(event);
       return event.defaultPrevented;
     } else return false;
@@ -285,7 +286,7 @@ class IndexView {
   pick(row) {
     const n = this.shown.indexOf(row);
     if (n < 0) return;
-    this.list.scroller.focus();
+    this.list.scroller.focus({ preventScroll: true });
     this.select(n);
   }
 
@@ -332,7 +333,7 @@ class IndexView {
     const range = extent(both.flatMap((row) => [this.cell(row, "time_us"), this.cell(row, "measured_us")]), true);
     const svg = scatter({
       points: this.points(both, (row) => this.cell(row, "measured_us"), (row) => this.cell(row, "time_us"), (row) => this.cell(row, "used") ? "" : "unused"),
-      x: { log: true, label: "measured, µs", range }, y: { log: true, label: "simulated, µs", range },
+      x: { log: true, label: "measured, µs", range, format: count }, y: { log: true, label: "simulated, µs", range, format: count },
       label: "Simulated against measured times", pick: (p) => this.pick(p.row),
       extra: (a) => a.plot.append(s("line", { class: "ideal", x1: a.x(range[0]), y1: a.y(range[0]), x2: a.x(range[1]), y2: a.y(range[1]) })) });
     this.agreementRows = { rows: both, svg: () => svg };
@@ -376,7 +377,7 @@ class IndexView {
         choices.map((c) => h("option", { value: c[0], selected: c === chosen }, c[1])))));
     if (!rows.length) return card.append(h("p", { class: "empty" }, "Nothing to show.")), card;
     const svg = scatter({ points: this.points(rows, x, y, (row) => (members.has(row) ? "front" : "")),
-      x: { label: chosen[2], format: chosen[0] === "registers" ? count : kib, binary: chosen[0] !== "registers" }, y: { log: true, label: "simulated, µs" }, label: "Time against " + chosen[1], pick: (p) => this.pick(p.row),
+      x: { label: chosen[2], format: chosen[0] === "registers" ? count : kib, binary: chosen[0] !== "registers" }, y: { log: true, label: "simulated, µs", format: count }, label: "Time against " + chosen[1], pick: (p) => this.pick(p.row),
       extra: (a) => {
         let path = "";
         front.forEach((row, n) => { path += n ? `H${a.x(x(row)).toFixed(1)}V${a.y(y(row)).toFixed(1)}` : `M${a.x(x(row)).toFixed(1)} ${a.y(y(row)).toFixed(1)}`; });

@@ -40,7 +40,7 @@ function rooflinePanel(t) {
   const xs = [...points.map((p) => p.x), ridge];
   const range = [Math.min(...xs) / 4, Math.max(...xs) * 4];
   const low = Math.min(...r.kinds.map((k) => k.rate), top / 100) / 3;
-  const svg = scatter({ points, x: { log: true, range, label: "operations a byte" },
+  const svg = scatter({ points, x: { log: true, range, label: "operations a byte", format: (v) => (v >= 1 ? count(v) : String(Number(v.toPrecision(2)))) },
     y: { log: true, range: [low, top * 2], label: "operations / s", format: (v) => short(v * 1e9), left: 54 }, label: "Roofline", height: 240,
     extra: (a) => {
       for (const kind of r.kinds) a.plot.append(s("line", { class: "roof", x1: a.left, x2: a.right, y1: a.y(kind.roof), y2: a.y(kind.roof) }),
@@ -143,11 +143,12 @@ function memoryChart(t) {
     arrow(426, 368, 125, m.dram_bytes, bytes(m.dram_bytes));
   }
   const us = t.tiers[0].time_us;
+  const rate = (moved) => digits(moved / us / 1e3, 3);
   const dram = (m.dram_read_bytes ?? m.dram_bytes ?? 0) + (m.dram_write_bytes ?? 0);
-  const l2 = (m.l2_read_bytes ?? m.l2_bytes ?? 0) + (m.l2_write_bytes ?? 0);
+  const l2 = detailed ? `L2 ${rate(m.l2_read_bytes)} GB/s read` + (t.gpu ? ` (at most ${digits(t.gpu.l2_gb_s, 3)})` : "") + `, ${rate(m.l2_write_bytes)} written` : m.l2_bytes ? `L2 ${rate(m.l2_bytes)} GB/s` : "";
   return h("article", { class: "card" }, h("h2", null, "Memory ", simulated()), root,
-    h("p", { class: "fine" }, `Whole launch, L2 ${t.tiers[0].l2} at its start. `, l2 ? `L2 ${digits(l2 / us / 1e3, 3)} GB/s` : "", t.gpu && l2 ? ` of ${digits(t.gpu.l2_gb_s, 3)}` : "",
-      dram ? `, DRAM ${digits(dram / us / 1e3, 3)} GB/s` + (t.gpu ? ` of ${digits(t.gpu.dram_gb_s, 3)}` : "") : "", m.footprint_bytes ? `. Footprint ${bytes(m.footprint_bytes)}` : "", "."));
+    h("p", { class: "fine" }, `Whole launch, L2 ${t.tiers[0].l2} at its start. `, l2,
+      dram ? `; DRAM ${rate(dram)} GB/s` + (t.gpu ? ` of ${digits(t.gpu.dram_gb_s, 3)}` : "") : "", m.footprint_bytes ? `. Footprint ${bytes(m.footprint_bytes)}` : "", "."));
 }
 
 function wavesPicture(w) {

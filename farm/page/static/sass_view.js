@@ -92,12 +92,10 @@ class SassView {
   }
 
   build() {
-    this.head = h("div", { class: "vhead", role: "row" }, this.columns.map((c) => h("div", { class: "th" + (c.right ? " right" : "") + (c.id === "sass" ? " sasshead" : ""), role: "columnheader", title: c.title,
-      style: { width: c.width + "px" } }, c.label, c.tag ? [" ", c.tag()] : null)));
+    this.head = h("div", { class: "vhead", role: "row" }, this.columns.map((c) => h("div", { class: "th" + (c.right ? " right" : "") + (c.id === "sass" ? " sasshead" : ""), role: "columnheader", title: c.title }, c.label, c.tag ? [" ", c.tag()] : null)));
     this.list = new VirtualList({ header: this.head, count: this.count, height: ROW, label: "SASS", build: (r) => this.row(r), drawn: (first, last) => this.drawArrows(first, last) });
     this.list.scroller.classList.add("sass");
-    const width = this.columns.reduce((sum, c) => sum + c.width, 0);
-    this.list.scroller.style.setProperty("--width", width + "px");
+    this.list.setColumns(this.columns.map((c) => c.width));
     let left = 0;
     for (const c of this.columns) {
       if (c.id === "sass") break;
@@ -130,7 +128,7 @@ class SassView {
     const kind = this.local.get(r);
     return h("div", { class: "vrow" + (r === this.selected ? " selected" : "") + (this.lines.executed[r] ? "" : " idle") + (kind ? " local" : "") + this.related(r), role: "row", "data-row": r,
       "aria-selected": r === this.selected ? "true" : "false" },
-      this.columns.map((c) => h("div", { class: "td" + (c.right ? " right" : "") + (c.class ? " " + c.class : "") + (c.id === "stalls" ? " stallcell" : ""), role: "cell", style: { width: c.width + "px" } }, c.cell(r))));
+      this.columns.map((c) => h("div", { class: "td" + (c.right ? " right" : "") + (c.class ? " " + c.class : "") + (c.id === "stalls" ? " stallcell" : ""), role: "cell" }, c.cell(r))));
   }
 
   related(r) {

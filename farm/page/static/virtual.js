@@ -20,6 +20,12 @@ class VirtualList {
     new ResizeObserver(() => this.schedule()).observe(this.scroller);
   }
 
+  /** Widths of the columns in pixels. */
+  setColumns(widths) {
+    this.scroller.style.setProperty("--columns", widths.map((w) => w + "px").join(" "));
+    this.scroller.style.setProperty("--width", widths.reduce((sum, w) => sum + w, 0) + "px");
+  }
+
   schedule() {
     if (!this.frame) this.frame = requestAnimationFrame(() => this.draw());
   }

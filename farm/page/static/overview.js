@@ -16,7 +16,7 @@ function trendChart({ points, runs, label, y, log }) {
 }
 
 function change(points) {
-  if (points.length < 2) return null;
+  if (points.length < 2) return h("span", { class: "dim" }, "in one run so far");
   const ratio = points[points.length - 1].y / points[points.length - 2].y;
   if (Math.abs(ratio - 1) < 0.0005) return h("span", { class: "change dim" }, "same as before");
   return h("span", { class: "change " + (ratio < 1 ? "faster" : "slower") }, `${ratio < 1 ? "−" : "+"}${Math.abs(100 * (ratio - 1)).toFixed(1)} % against the run before`);
@@ -40,7 +40,7 @@ function overview() {
     const last = rows[rows.length - 1];
     return h("article", { class: "card best" }, h("h2", null, title(last), h("span", { class: "grow" }), simulated()),
       h("p", { class: "lead" }, h("b", null, time(last.time_us)), ` variant ${last.variant} `, change(points)),
-      trendChart({ points, runs: runs.length, label: "best, µs", log: true }));
+      points.length > 1 ? trendChart({ points, runs: runs.length, label: "best, µs", log: true }) : null);
   });
   const trust = group(agreement).map((rows) => {
     const points = rows.filter((row) => row.spearman !== null).map((row) => ({ n: number.get(row.run), y: row.spearman, tip: () => [h("b", null, `${number.get(row.run)}: ${row.run}`), `Spearman ${row.spearman.toFixed(3)}, Kendall τ-b ${row.kendall === null ? "–" : row.kendall.toFixed(3)}`, `top-1 loss ${percent(row.top1_loss, 1)}, median error ${percent(row.median_error, 1)}`, `${row.n} measured times, ${row.model} tier`] }));
@@ -48,7 +48,7 @@ function overview() {
     const last = rows[rows.length - 1];
     return h("article", { class: "card agreement" }, h("h2", null, title(last)),
       h("p", { class: "lead" }, h("b", null, points[points.length - 1].y.toFixed(3)), ` Spearman over ${last.n} measured times; top-1 loss ${percent(last.top1_loss, 1)}, median error ${percent(last.median_error, 1)}`),
-      trendChart({ points, runs: runs.length, label: "Spearman", y: [Math.min(0, ...points.map((p) => p.y)), 1.02] }));
+      points.length < 2 ? null : trendChart({ points, runs: runs.length, label: "Spearman", y: [Math.min(0, ...points.map((p) => p.y)), 1.02] }));
   }).filter(Boolean);
   const head = (names) => h("thead", null, h("tr", null, names.map(([name, right]) => h("th", { class: right ? "right" : "" }, name))));
   const table = h("div", { class: "runs" }, h("table", null,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ class Visit:
 
     def texts(self, selector: str) -> list[str]:
         return list(self.page.locator(selector).all_inner_texts())
+
+    def until(self, expression: str, seconds: float = 10.0) -> None:
+        """Wait until an expression is true (the page's policy forbids Playwright's own way, which needs eval)."""
+        end = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < end, f"never true: {expression}"
+            time.sleep(0.02)
 
     def press(self, *keys: str) -> None:
         for key in keys:

@@ -223,10 +223,15 @@ class _Flow:
                 alive &= ~written
                 only = {g: mask & ~written for g, mask in only.items()}
             else:
+                # what is live where the guard holds is written here; it stays live where the guard does not hold
                 opposite = guard[0], not guard[1]
-                only[opposite] = only.get(opposite, 0) | alive & written
+                others = alive
+                for g, mask in only.items():
+                    others |= 0 if g == guard else mask
                 alive &= ~written
-                only[guard] = only.get(guard, 0) & ~written
+                only = {g: mask & ~written for g, mask in only.items()}
+                only[guard] = only.get(guard, 0)
+                only[opposite] = only.get(opposite, 0) | others & written
             for g in [g for g in only if written >> g[0] & 1]:  # the guard was another one before
                 alive |= only.pop(g)
             if guard is None or written >> guard[0] & 1:

@@ -93,11 +93,10 @@ def main() -> None:
                 work += found["work"]
                 page.close()
             slow = sorted(gaps)[int(0.99 * len(gaps))]
-            print(
-                f"{name}: {rows} rows, {path.stat().st_size / 1e6:.1f} MB;"
-                f" open to drawn {statistics.median(opened):.0f} ms (worst {max(opened):.0f}); a frame while scrolling {statistics.median(gaps):.1f} ms, 99 %"
-                f" {slow:.1f} ms, of it script and layout {statistics.median(work):.1f} ms"
-            )
+            print(f"{name}: {rows} rows, {path.stat().st_size / 1e6:.1f} MB")
+            print(f"  open to drawn {statistics.median(opened):.0f} ms, worst {max(opened):.0f} ms")
+            print(f"  a frame while scrolling {statistics.median(gaps):.1f} ms, 99 % of them {slow:.1f} ms at most")
+            print(f"  of it script and layout {statistics.median(work):.1f} ms")
         page = browser.new_page(viewport={"width": 1500, "height": 1000})
         page.goto((folder / "out" / "index.html").as_uri())
         page.wait_for_selector(".candidates .vrow")

@@ -67,7 +67,7 @@ def render(template: str, data: Any, scripts: tuple[str, ...], **values: Any) ->
         .render(
             data=json_for_script(data),
             script=Markup(code),
-            script_hashes=f"'sha256-{digest}'",
+            script_hashes=Markup(f"'sha256-{digest}'"),
             style=Markup(static("style.css")),
             **values,
         )

@@ -111,3 +111,18 @@ def test_unreadable_runs_say_why(tmp_path: Path) -> None:
 def test_a_column_the_schema_lacks_is_a_bug() -> None:
     with pytest.raises(KeyError, match="no column colour"):
         from_rows("estimates", [{"colour": 1}])
+
+
+def test_columns_added_since_read_as_null(tmp_path: Path) -> None:
+    """Files written before a column existed are read beside newer ones."""
+    folder = RunFolder(tmp_path / "run")
+    old = Rows(instructions=[block(0, 2)]).tables()["instructions"].drop_columns(["control", "source_file"])
+    with folder.writing():
+        folder.add({"instructions": old})
+        folder.add(Rows(instructions=[block(1, 1) | {"control": np.array([5]), "source_file": "k.cu"}]).tables())
+        folder.finish()
+    rows = folder.read("instructions").to_pylist()
+    assert [(row["variant"], row["control"], row["source_file"]) for row in rows] == [
+        (0, None, None), (0, None, None), (1, 5, "k.cu"),
+    ]  # fmt: skip
+    assert folder.read("instructions", ["control", "variant"]).column_names == ["control", "variant"]

@@ -57,7 +57,9 @@ class TestIndex:
         registers = [int(t) for t in column(seen, place_of(seen, "regs"))]
         assert registers == sorted(registers) and len(set(registers)) > 3
         seen.page.click("[data-column=regs]")
-        assert [int(t) for t in column(seen, place_of(seen, "regs"))] == sorted(registers, reverse=True)[: len(registers)]
+        assert [int(t) for t in column(seen, place_of(seen, "regs"))] == sorted(registers, reverse=True)[
+            : len(registers)
+        ]
         assert seen.page.get_attribute(".th.sorted", "aria-sort") == "descending"
 
     def test_filters_by_conditions_and_words(self, visit: Go, pages: Path) -> None:
@@ -136,7 +138,8 @@ class TestCandidate:
         seen = visit(pages / "sgemm-0.html")
         heads = [text.split("\n")[0] for text in seen.texts(".sass .th")]
         assert heads == [
-            "Address", "Line", "SASS", "Stalls sim", "Executed", "Lanes", "Live regs", "Sect/req", "Wavef/req", "Conflicts",
+            "Address", "Line", "SASS", "Stalls sim", "Executed", "Lanes", "Live regs", "Sect/req", "Wavef/req",
+            "Conflicts",
         ]  # fmt: skip
         texts, _ = page_runs.real_code()
         assert seen.text(".sass .vrow[data-row='5'] code") == texts[5]
@@ -148,7 +151,8 @@ class TestCandidate:
         texts, _ = page_runs.real_code()
         row = next(n for n, text in enumerate(texts) if text.startswith("FFMA"))
         seen.page.evaluate(
-            "row => { const s = document.querySelector('.sass'); s.scrollIntoView(); s.scrollTop = row * 20 - 200; }", row
+            "row => { const s = document.querySelector('.sass'); s.scrollIntoView(); s.scrollTop = row * 20 - 200; }",
+            row,
         )
         seen.page.click(f".sass .vrow[data-row='{row}']")
         assert seen.text(".sassline") == texts[row]
@@ -240,7 +244,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)><!--"
 
 def test_hostile_names_are_text(visit: Go, tmp_path: Path) -> None:
     """Names that try to end the script, open a comment, close an attribute or break SQL appear as they are."""
-    parameter = '"><b onmouseover=alert(2)>\'; DROP'
+    parameter = "\"><b onmouseover=alert(2)>'; DROP"
     run = page_runs.make_run(
         tmp_path / "run", family=HOSTILE, parameters=[parameter, "__proto__", "constructor"], kernel=HOSTILE,
         message=f"{HOSTILE} \u2028 {{{{ 7*7 }}}}", detailed=[0],
@@ -258,7 +262,12 @@ def test_hostile_names_are_text(visit: Go, tmp_path: Path) -> None:
     assert HOSTILE in seen.text(".candidates .vrow") and "{{ 7*7 }}" in seen.text(".candidates .vrow")
     seen.page.fill(".filter", "constructor>=1 __proto__>=1")
     assert "24 of 24" in seen.text(".note")
-    assert visit(written.path, f"#/{'%3Cimg src=x onerror=alert(3)%3E'}/0?t=%3Cb%3E&q=%3Cimg%3E").page.locator("img").count() == 0
+    assert (
+        visit(written.path, f"#/{'%3Cimg src=x onerror=alert(3)%3E'}/0?t=%3Cb%3E&q=%3Cimg%3E")
+        .page.locator("img")
+        .count()
+        == 0
+    )
     (page,) = [path for path in (tmp_path / "out").iterdir() if path.name != "index.html"]
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", page.name) and page.parent == tmp_path / "out"
     seen = visit(page)
@@ -282,7 +291,12 @@ def test_one_file_with_everything(visit: Go, run_folder: Any, tmp_path: Path) ->
 def test_large_pages_hold_few_rows(visit: Go, tmp_path: Path) -> None:
     """5,000 lines and 5,000 candidates: what is drawn does not grow with them."""
     run = page_runs.make_run(
-        tmp_path / "run", candidates=5000, code=page_runs.long_code(5000), detailed=[0], measured=False, targets=["h200"]
+        tmp_path / "run",
+        candidates=5000,
+        code=page_runs.long_code(5000),
+        detailed=[0],
+        measured=False,
+        targets=["h200"],
     )
     write_pages(RunDatabase(run), tmp_path / "out", [("sgemm", 0)])
     for name, box, rows in (("sgemm-0.html", ".sass", 5000), ("index.html", ".candidates", 5000)):

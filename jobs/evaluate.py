@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import signal
 import time
 import traceback
@@ -177,6 +178,7 @@ def _estimated(item: WorkItem, ready: _Prepared, program: Program | None) -> Var
     ready.columns |= {
         "kernel": program.name,
         "cubin_sha": program.cubin_sha,
+        "compiler": compiler_of(ready.cubin),
         "registers": program.registers,
         "static_shared_bytes": program.static_shared,
         "stack_bytes": program.stack,
@@ -365,6 +367,15 @@ def _ideal(counts: np.ndarray, counter: str, actual: np.ndarray | None) -> np.nd
         return None
     found, ideal = counts[counter].astype(np.float64), counts[f"{counter}_ideal"].astype(np.float64)
     return np.asarray(actual, np.float64) * np.divide(ideal, found, out=np.ones_like(found), where=found > 0)
+
+
+_TOOLS = re.compile(rb"Cuda compilation tools, release [\d.]+, V(\d[\d.]*)")
+
+
+def compiler_of(cubin: bytes) -> str | None:
+    """ "ptxas 13.0.88", from the note that ptxas leaves in a cubin; None when there is none."""
+    found = _TOOLS.search(cubin)
+    return None if found is None else f"ptxas {found[1].decode()}"
 
 
 def control_words(program: Program) -> np.ndarray:

@@ -41,6 +41,7 @@ _VARIANTS: list[tuple[str, pa.DataType]] = [
     ("kernel", pa.string()),
     ("cubin_sha", pa.string()),  # SHA-256, hex
     ("command", pa.string()),  # the compiler's command line
+    ("compiler", pa.string()),  # name and version of the assembler, as the cubin says: "ptxas 13.0.88"
     ("registers", pa.int32()),
     ("static_shared_bytes", pa.int32()),
     ("stack_bytes", pa.int32()),

@@ -24,7 +24,7 @@ _FIGURES = (
     "waves", "warp_instructions", "executed_share", "expected_error", "confidence", "simulation_seconds",
 )  # fmt: skip
 _CODE = (
-    "arch", "kernel", "grid_dim", "block_dim", "dynamic_shared_bytes", "cubin_sha", "command", "registers",
+    "arch", "kernel", "grid_dim", "block_dim", "dynamic_shared_bytes", "cubin_sha", "command", "compiler", "registers",
     "static_shared_bytes", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "code_bytes", "compile_seconds",
     "barriers",
 )  # fmt: skip

@@ -220,7 +220,7 @@ class SourceView {
     if (!this.available) return;
     this.text = sources[listing.files[this.file]];
     this.sums = sums[this.file];
-    this.most = Math.max(1, ...[...this.sums.values()].map((e) => e.cycles));
+    this.most = largest([...this.sums.values()].map((e) => e.cycles), 1);
     const total = pane.view.totals.total || 1;
     this.list = new VirtualList({ header: h("div", { class: "vhead", role: "row" }, h("div", { class: "th", role: "columnheader", style: { gridColumn: "1 / -1" } }, listing.files[this.file])), count: this.text.length, height: ROW, label: "Source",
       build: (n) => {
@@ -231,7 +231,7 @@ class SourceView {
           h("div", { class: "td", role: "cell" }, h("code", null, this.text[n])));
       } });
     this.list.scroller.classList.add("source");
-    this.list.setColumns([46, 112, 20 + 7.3 * Math.max(20, ...this.text.map((line) => line.length))]);
+    this.list.setColumns([46, 112, 20 + 7.3 * Math.min(400, largest(this.text.map((line) => line.length), 20))]);
     this.list.scroller.addEventListener("click", (event) => {
       const line = Number(event.target.closest(".vrow")?.dataset.line);
       const entry = this.sums.get(line);

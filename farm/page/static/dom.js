@@ -33,6 +33,9 @@ function clear(element, ...children) {
   return element;
 }
 
+/** The largest of a list (of any length: spreading one into Math.max has a limit), at least `least`. */
+const largest = (list, least) => list.reduce((a, b) => (b > a ? b : a), least);
+
 // ---- numbers as people read them
 
 function digits(value, n) {

@@ -196,6 +196,6 @@ function trustPanel(t, candidate) {
     t.measured ? [h("h3", null, "Measurement ", measured()), facts([["median", time(t.measured.us ?? t.measured.measured_us)], ["spread", t.measured.spread === null ? null : percent(t.measured.spread, 1) + (t.measured.used ? "" : ", too much: not used for correlation")],
       ["clock", t.measured.clock_mhz ? `${count(t.measured.clock_mhz)} MHz` : null], ["L2", t.measured.l2], ["source", t.measured.source]])] : null,
     h("h3", null, "Code"), facts([["kernel", c.kernel], ["architecture", c.arch], ["cubin", c.cubin_sha ? h("code", { title: c.cubin_sha }, c.cubin_sha.slice(0, 16)) : null],
-      ["compiled in", c.compile_seconds ? seconds(c.compile_seconds) : null], ["GPU model", t.gpu ? `${t.gpu.name}: ${t.gpu.sms} SMs` : null], ["simulator", DATA.version], ["model", DATA.model ? h("code", null, DATA.model[candidate.family] || "–") : null]]),
+      ["compiler", c.compiler], ["compiled in", c.compile_seconds ? seconds(c.compile_seconds) : null], ["GPU model", t.gpu ? `${t.gpu.name}: ${t.gpu.sms} SMs` : null], ["simulator", DATA.version], ["model", DATA.model ? h("code", null, DATA.model[candidate.family] || "–") : null]]),
     c.command ? h("pre", { class: "command" }, c.command) : null);
 }

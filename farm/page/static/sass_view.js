@@ -18,10 +18,10 @@ class SassView {
     this.count = listing.sass.length;
     this.totals = stallTotals(this.lines);
     this.cycles = (this.lines.stalls || []).map((flat) => { let sum = 0; for (let k = 1; k < flat.length; k += 2) sum += flat[k]; return sum; });
-    this.most = Math.max(1, ...this.cycles);
+    this.most = largest(this.cycles, 1);
     this.hot = this.cycles.map((c, row) => [c, row]).filter(([c]) => c > 0).sort((a, b) => b[0] - a[0]).map(([, row]) => row);
     this.local = new Map(listing.local);
-    this.maxLive = Math.max(1, ...listing.live);
+    this.maxLive = largest(listing.live, 1);
     this.consumers = null;
     this.lanes = branchLanes(listing.branches);
     this.registers = 0;

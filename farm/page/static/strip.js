@@ -7,7 +7,7 @@ class CodeStrip {
     this.window = h("div", { class: "stripwindow" });
     this.mark = h("div", { class: "stripmark", hidden: true });
     this.canvasBox = h("div", { class: "stripbox" }, this.canvas, this.window, this.mark);
-    const live = Math.max(...view.listing.live);
+    const live = largest(view.listing.live, 0);
     const at = view.listing.live.indexOf(live);
     this.element = h("div", { class: "striprow" },
       h("div", { class: "striplegend" }, h("span", null, h("i", { class: "key live" }), "live registers, at most ", h("button", { class: "link", type: "button", title: "Go to the line", onclick: () => view.pick(at) }, String(live)), ` of ${view.target.code.registers ?? "?"}`),

@@ -83,8 +83,12 @@ def make_run(
     detailed: Iterable[int] = (0, 1, 2),
     measured: bool = True,
     spills: int = 0,
+    bare: bool = False,
 ) -> RunFolder:
-    """A finished run. Variant 3 fails to compile (`message`), `detailed` ones have SASS, the H200 has measurements."""
+    """A finished run. Variant 3 fails to compile (`message`), `detailed` ones have SASS, the H200 has measurements.
+
+    `bare`: as the static tier alone and earlier versions leave it: no stalls, control fields, ideal counts, lines.
+    """
     rng = np.random.default_rng(7)
     texts, control = code or real_code()
     wanted = set(detailed)
@@ -102,13 +106,14 @@ def make_run(
             rows.variants.append({
                 **key, **status, "arch": gpu.arch, "parameters": values, "names": [*values, ("N", 1024)],
                 "grid_dim": "16x16x1", "block_dim": "128x1x1", "dynamic_shared_bytes": 0, "kernel": kernel,
-                "cubin_sha": f"{variant:064x}", "command": f"nvcc -arch={gpu.arch} -DBM={variant}",
+                "cubin_sha": f"{variant:064x}", "compiler": "ptxas 13.0.88",
+                "command": f"nvcc -arch={gpu.arch} -DBM={variant}",
                 "registers": registers, "static_shared_bytes": 8192 * (1 + variant % 4), "stack_bytes": 0,
                 "spill_store_bytes": spills, "spill_load_bytes": spills, "code_bytes": 16 * len(texts),
                 "compile_seconds": 0.5, "barriers": 1,
             })  # fmt: skip
             time_us = base * (0.8 if target == "rtx4090" else 1.0) * float(np.exp(rng.normal(0, 0.05)))
-            for tier in ("static", "sampled"):
+            for tier in ("static",) if bare else ("static", "sampled"):
                 rows.estimates.append({
                     **key, **status, "tier": tier, "l2": "warm", "simulation_seconds": 0.05,
                     **({} if failed else {
@@ -124,7 +129,11 @@ def make_run(
                     }),
                 })  # fmt: skip
             if not failed and variant in wanted:
-                rows.instructions.append(instruction_block(family, variant, target, texts, control))
+                block = instruction_block(family, variant, target, texts, control)
+                if bare:
+                    kept = ("family", "variant", "target", "pc", "sass", "executed", "thread_executed")
+                    block = {name: block[name] for name in kept} | {"tier": "static"}
+                rows.instructions.append(block)
             if measured and target == "h200" and not failed:
                 measurements.append({
                     **key, "time_us": time_us * float(np.exp(rng.normal(0, 0.08))), "min_us": time_us * 0.9,

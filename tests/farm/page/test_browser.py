@@ -130,7 +130,16 @@ class TestCandidate:
             assert seen.page.locator(f".card h2:has-text('{title}') .tag.sim").count() == 1
         assert seen.page.locator(".figure .tag.real").count() == 1
         made = seen.text(".card:has(h2:text('How this was made'))")
-        for fact in ("sampled", "2.00 %", "1,980 MHz", "confidence", "simulated in", "nvcc -arch=sm_90a", "warm"):
+        for fact in (
+            "sampled",
+            "2.00 %",
+            "1,980 MHz",
+            "confidence",
+            "simulated in",
+            "nvcc -arch=sm_90a",
+            "ptxas 13.0.88",
+            "warm",
+        ):
             assert fact in made
         assert seen.page.locator(".card:has(h2:text('Occupancy')) svg.chart").count() == 3
 
@@ -237,6 +246,19 @@ class TestCandidate:
         assert "spills 32 B" in seen.text(".summary")
         assert seen.page.locator(".sass .tag.spill").count() >= 1
         assert "16 B stored, 16 B loaded" in seen.text(".card:has(h2:text('Launch'))")
+
+
+def test_a_run_without_stalls_and_control_fields(visit: Go, tmp_path: Path) -> None:
+    run = page_runs.make_run(tmp_path / "run", detailed=[0], bare=True, measured=False)
+    written = write_pages(RunDatabase(run), tmp_path / "out", [("sgemm", 0), ("sgemm", 5)])
+    assert "static estimate" not in visit(written.path).text("main")
+    seen = visit(tmp_path / "out" / "sgemm-0.html")
+    heads = [text.split("\n")[0] for text in seen.texts(".sass .th")]
+    assert heads == ["Address", "SASS", "Executed", "Lanes", "Live regs"]
+    seen.press("n", "j", "r", "c", "End")
+    assert "static" in seen.text(".summary") and "No source lines" in seen.text(".detail")
+    assert seen.page.locator(".dep.scoreboard").count() == 0
+    assert "No SASS is kept" in visit(tmp_path / "out" / "sgemm-5.html").text("main")
 
 
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"

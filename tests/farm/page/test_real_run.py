@@ -76,6 +76,7 @@ def test_page_of_a_real_run(command: Any, sweep: Path, tmp_path: Path, visit: An
             assert any(lines["wavefronts"]) == (candidate["parameters"]["USE_SHARED"] == 1)
             for actual, ideal in (("sectors", "sectors_ideal"), ("wavefronts", "wavefronts_ideal")):
                 assert all(i <= a * (1 + 1e-6) for a, i in zip(lines[actual], lines[ideal], strict=True))
+            assert target["code"]["compiler"].startswith("ptxas 1")
             assert target["occupancy"]["warps"] == target["tiers"][0]["warps_per_sm"]
             assert target["occupancy"]["limiter"] == target["tiers"][0]["limiter"]
             assert sum(target["coverage"].values()) == pytest.approx(1, abs=1e-3)

@@ -1,7 +1,7 @@
 // Small charts in SVG: axes, scatter plots, step curves.
 
 function ticks(low, high, log, wanted = 5, binary = false) {
-  if (log) {
+  if (log && high / low >= 5) {
     const found = [];
     for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++)
       for (let m = 1; m < 10; m++) found.push(m * 10 ** e);
@@ -11,7 +11,6 @@ function ticks(low, high, log, wanted = 5, binary = false) {
       const some = inside.filter((v) => leads.includes(lead(v)));
       if (some.length <= wanted + 2 && some.length >= 3) return some;
     }
-    if (inside.length < 3) return ticks(low, high, false, wanted);
     const tens = inside.filter((v) => lead(v) === 1);
     const every = Math.ceil(tens.length / (wanted + 1));
     return tens.filter((_, n) => n % every === 0);

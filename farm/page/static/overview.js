@@ -17,7 +17,10 @@ function trendChart({ points, runs, label, y, log }) {
 
 function change(points) {
   if (points.length < 2) return h("span", { class: "dim" }, "in one run so far");
-  const ratio = points[points.length - 1].y / points[points.length - 2].y;
+  const [before, now] = points.slice(-2);
+  const ratio = now.y / before.y;
+  // more candidates find a better best: that says nothing of the kernel
+  if (now.of !== before.of) return h("span", { class: "dim" }, `of ${count(now.of)} candidates; ${time(before.y)} of ${count(before.of)} before`);
   if (Math.abs(ratio - 1) < 0.0005) return h("span", { class: "change dim" }, "same as before");
   return h("span", { class: "change " + (ratio < 1 ? "faster" : "slower") }, `${ratio < 1 ? "−" : "+"}${Math.abs(100 * (ratio - 1)).toFixed(1)} % against the run before`);
 }
@@ -32,11 +35,11 @@ function overview() {
       if (!found.has(key)) found.set(key, []);
       found.get(key).push(row);
     }
-    return [...found.values()];
+    return [...found].sort((a, b) => (a[0] < b[0] ? -1 : 1)).map((entry) => entry[1]);
   };
   const title = (row) => [row.family, h("span", { class: "dim" }, ` on ${row.target}${row.group ? ", " + row.group : ""}`)];
   const times = group(best).map((rows) => {
-    const points = rows.map((row) => ({ n: number.get(row.run), y: row.time_us, tip: () => [h("b", null, `${number.get(row.run)}: ${row.run}`), `best ${time(row.time_us)} simulated, variant ${row.variant}`, `of ${count(row.candidates)} (${row.tier} tier)`, row.parameters] }));
+    const points = rows.map((row) => ({ n: number.get(row.run), y: row.time_us, of: row.candidates, tip: () => [h("b", null, `${number.get(row.run)}: ${row.run}`), `best ${time(row.time_us)} simulated, variant ${row.variant}`, `of ${count(row.candidates)} (${row.tier} tier)`, row.parameters] }));
     const last = rows[rows.length - 1];
     return h("article", { class: "card best" }, h("h2", null, title(last), h("span", { class: "grow" }), simulated()),
       h("p", { class: "lead" }, h("b", null, time(last.time_us)), ` variant ${last.variant} `, change(points)),

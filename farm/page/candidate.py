@@ -44,7 +44,7 @@ def candidate_data(database: RunDatabase, family: str, variant: int) -> dict[str
     )
     known = database.folder.manifest.families.get(family)
     if known is None or not rows:
-        raise FarmError(f"run {database.folder.path.name}: no variant {variant} of {family}")
+        raise FarmError(f"run {database.folder.manifest.run}: no variant {variant} of {family}")
     rows.sort(key=lambda row: known.targets.index(row["target"]))
     places = {
         row["target"]: row

@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -34,6 +36,20 @@ def json_for_script(data: Any) -> Markup:
         text = text.replace(character, escape)
     # lone surrogates, which a Parquet file cannot hold but a file name can, would make the page undecodable
     return Markup(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def write_page(path: Path, html: str) -> int:
+    """Write a page so that a reader sees the old one or the new one; returns its bytes. Raises OSError."""
+    content = html.encode("utf-8", "backslashreplace")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return len(content)
 
 
 @cache

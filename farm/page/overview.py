@@ -5,22 +5,31 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from farm.database import RunDatabase
-from farm.page.html import OVERVIEW_SCRIPTS, render
+from farm.page.html import OVERVIEW_SCRIPTS, render, write_page
 from farm.page.index_data import compact
 from farm.page.write import Written, version, write_pages
 from farm.render import ESTIMATES, correlation_rows
-from farm.store import LocalStore
 from interpreter.errors import FarmError
-from jobs.run_folder import MANIFEST, RunFolder, write_atomically
+from jobs.run_folder import MANIFEST, RunFolder
 
 _FAILURES = 12  # rows a run
 
 
+class Runs(Protocol):
+    """What is needed of a store."""
+
+    def runs(self) -> list[str]:
+        """Names of the runs, the latest last."""
+
+    def find(self, run: str) -> RunFolder:
+        """A run, loaded."""
+
+
 def write_overview(
-    store: LocalStore,
+    store: Runs,
     output: Path,
     pages: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -32,7 +41,7 @@ def write_overview(
     """
     names = store.runs()
     if not names:
-        raise FarmError(f"the store {store.path} holds no runs (begin with `farm submit SWEEP`)")
+        raise FarmError("the store holds no runs (begin with `farm submit SWEEP`)")
     single = output.suffix.lower() in (".html", ".htm")
     if single and pages:
         raise FarmError(f"-o {output}: pages of the runs need a folder, not a file")
@@ -54,13 +63,12 @@ def write_overview(
             progress(n + 1, len(names))
     title = f"{len(names)} runs"
     html = render("page.html", data, OVERVIEW_SCRIPTS, title=title, run=title, version=version(), keys=False)
-    content = html.encode("utf-8", "backslashreplace")
     path = output if single else output / "index.html"
     try:
-        write_atomically(path, content)
+        size += write_page(path, html)
     except OSError as error:
         raise FarmError(f"-o {output}: {error.strerror or error}") from None
-    return Written(path, len(names) if pages else 0, len(names), size + len(content))
+    return Written(path, len(names) if pages else 0, len(names), size)
 
 
 def _add(data: dict[str, Any], database: RunDatabase) -> dict[str, Any]:
@@ -119,6 +127,6 @@ def _written(folder: RunFolder) -> str | None:
     """When the manifest was last written, UTC, where the store knows it."""
     try:
         seconds = (folder.path / MANIFEST).stat().st_mtime
-    except OSError:
+    except (OSError, FarmError):  # not a local folder
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M")

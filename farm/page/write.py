@@ -12,10 +12,9 @@ from typing import Any
 
 from farm.database import RunDatabase
 from farm.page.candidate import candidate_data
-from farm.page.html import PAGE_SCRIPTS, render
+from farm.page.html import PAGE_SCRIPTS, render, write_page
 from farm.page.index_data import index_data
 from interpreter.errors import FarmError
-from jobs.run_folder import write_atomically
 from timing.stalls import STALLS, stall_name
 
 # Pages of candidates that a folder gets when none are named: the best of each target.
@@ -175,6 +174,4 @@ def _write(path: Path, data: dict[str, Any], run: str) -> int:
     keys = list(data["candidates"])
     title = f"{keys[0].rpartition(':')[0]} variant {keys[0].rpartition(':')[2]}" if len(keys) == 1 else "candidates"
     html = render("page.html", data, PAGE_SCRIPTS, title=f"{run}: {title}", run=run, version=version(), keys=True)
-    content = html.encode("utf-8", "backslashreplace")
-    write_atomically(path, content)
-    return len(content)
+    return write_page(path, html)

@@ -167,6 +167,9 @@ class TestFiles:
         for name in ("a.html", "b.html"):
             write_pages(database, tmp_path / name, [("sgemm", 0), ("sgemm", 1)])
         assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+        (tmp_path / "plain").touch()
+        assert (tmp_path / "a.html").stat().st_mode == (tmp_path / "plain").stat().st_mode  # others may read it
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b.html", "plain"]
 
     def test_nothing_is_loaded_from_elsewhere(self, pages: Path) -> None:
         for path in pages.iterdir():

@@ -15,6 +15,7 @@ from farm.page.register_use import register_name
 from farm.page.what_if import Footprint, occupancy_panel
 from farm.page.work_done import roofline, traffic
 from interpreter.errors import FarmError
+from jobs.run_folder import Family
 from jobs.sweep import load_sweep
 from jobs.tables import STALL_COLUMNS
 from timing.target import Target, load_target
@@ -86,7 +87,7 @@ def candidate_data(database: RunDatabase, family: str, variant: int) -> dict[str
         "names": dict(rows[0]["names"] or []),
         "targets": targets,
         "codes": codes,
-        "sources": _sources(known, codes),
+        "sources": candidate_sources(known, codes),
     }
 
 
@@ -278,7 +279,7 @@ def _compacted(value: Any) -> Any:
     return compact(value)
 
 
-def _sources(family: Any, codes: dict[str, Any]) -> dict[str, Any]:
+def candidate_sources(family: Family, codes: dict[str, Any]) -> dict[str, Any]:
     """Text of the source files that lines name, if the sweep is still as it was when the run was made."""
     files = sorted({name for code in codes.values() for name in code["files"]})
     if not files:
@@ -293,7 +294,9 @@ def _sources(family: Any, codes: dict[str, Any]) -> dict[str, Any]:
     folder = (sweep.folder / source).parent if source is not None else sweep.folder
     found: dict[str, Any] = {}
     for name in files:
-        path = folder / name
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()):  # names come from the run: no other files get into a page
+            continue
         try:
             if path.stat().st_size <= MAX_SOURCE_BYTES:
                 found[name] = path.read_text(encoding="utf-8", errors="replace").splitlines()

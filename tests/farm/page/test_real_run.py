@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from farm.database import RunDatabase
+from farm.page.candidate import candidate_sources
+from farm.store import LocalStore
 from interpreter.compile import compile_cubin
 from interpreter.decode import load_program
 from interpreter.errors import ToolchainError
@@ -85,6 +88,12 @@ def test_page_of_a_real_run(command: Any, sweep: Path, tmp_path: Path, visit: An
     seen.page.wait_for_selector("main.candidate")
     seen.press("n", "c")
     assert "kernel.cu" in seen.text(".source .vhead") and seen.page.locator(".source .vrow.selected").count() == 1
+    # a run that names other files gets none of them
+    (tmp_path / "secret").write_text("secret")
+    database = RunDatabase(LocalStore(tmp_path / "store").find(data["run"]))
+    family = database.folder.manifest.families["transpose"]
+    listing = {"files": ["kernel.cu", "../secret", str(tmp_path / "secret"), "missing.cuh"]}
+    assert list(candidate_sources(family, {"code": listing})) == ["kernel.cu"]
     # the source has changed since: it is not shown beside lines it no longer belongs to
     (sweep / "kernel.cu").write_text("// gone\n" + (sweep / "kernel.cu").read_text())
     code, _, _ = command("page", data["run"], "-o", tmp_path / "page.html", *store)

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-import farm.commands.overview
-import farm.commands.page
+from farm.commands import overview, page
+from farm.commands.measure import measure
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -89,6 +89,9 @@ def _open(run: str, store: str | None) -> Any:
     from farm.store import open_store
 
     return RunDatabase(open_store(store).find(run))
+
+
+app.command()(measure)
 
 
 @app.command()
@@ -449,8 +452,8 @@ def _only(database: Any, what: str, option: str) -> str:
     return families[0]
 
 
-farm.commands.overview.register(app)
-farm.commands.page.register(app)
+overview.register(app)
+page.register(app)
 
 if __name__ == "__main__":
     main()

@@ -1,1 +1,1 @@
-"""Commands of `farm` that have a file of their own; farm.cli registers them."""
+"""Commands of the CLI, one file each; `farm.cli` registers them."""

@@ -164,11 +164,13 @@ def _on_target(
 ) -> dict[str, Any]:
     """One target's part of the page."""
     target = _target(row["target"])
+    block, grid = _product(row["block_dim"]), _product(row["grid_dim"])
     good = [e for e in estimates if e["status"] == "ok"]
     failed = [e for e in estimates if e["status"] != "ok"]
     found: dict[str, Any] = {
         "gpu": None if target is None else _gpu(target),
         "code": {name: compact(row[name]) for name in _CODE},
+        "launch": {"ctas": grid, "threads": block},
         "listing": code,
         "tiers": [{name: compact(e[name]) for name in _FIGURES} for e in good],
         "failures": [{name: e[name] for name in ("tier", "failure", "message")} for e in failed],
@@ -185,9 +187,6 @@ def _on_target(
     found["coverage"] = _map(best["coverage"])
     found["bounds"] = _map(best["bounds_us"])
     found["memory"] = _map(best["memory"])
-    block = _product(row["block_dim"])
-    grid = _product(row["grid_dim"])
-    found["launch"] = {"ctas": grid, "threads": block, "all_threads": grid * block}
     if target is not None and row["registers"] is not None and block:
         footprint = Footprint(
             row["registers"], block, row["static_shared_bytes"] or 0, row["dynamic_shared_bytes"] or 0,

@@ -157,7 +157,15 @@ class Pane {
   }
 
   failures() {
-    return this.target.failures.map((f) => h("div", { class: "failure", role: "alert" }, h("b", null, `${f.tier} tier: ${f.failure}`), h("pre", null, f.message || "")));
+    const same = new Map();
+    for (const f of this.target.failures) {
+      const key = JSON.stringify([f.failure, f.message]);
+      same.set(key, [...(same.get(key) || []), f.tier]);
+    }
+    return [...same].map(([key, tiers]) => {
+      const [failure, message] = JSON.parse(key);
+      return h("div", { class: "failure", role: "alert" }, h("b", null, `${failure} (${tiers.join(", ")} tier${tiers.length > 1 ? "s" : ""})`), h("pre", null, message || ""));
+    });
   }
 
   panels() {

@@ -125,7 +125,7 @@ class IndexView {
       columns.push(number("place@" + name, "#", 46, (row) => this.cell(row, "place", other), (v) => v ?? "–", { title: "Rank on " + name }));
     }
     columns.push(
-      text("bound", "bound", 92, of("bound"), { title: "The busiest resource" }),
+      text("bound", "bound", 92, of("bound"), { title: "The busiest resource", format: (v, row) => v ?? this.cell(row, "failure") ?? "–" }),
       number("occ", "occupancy", 108, of("occupancy"), (v) => percent(v), { meter: true, names: ["occupancy"] }),
       text("limiter", "limiter", 106, (row) => { const v = this.cell(row, "limiter"); return v && v.replaceAll("_", " "); }),
       number("regs", "regs", 56, of("registers"), (v) => v ?? "–", { names: ["registers"] }),
@@ -326,8 +326,9 @@ class IndexView {
     const card = h("article", { class: "card agreement" }, h("h2", null, "Simulated against measured"));
     if (!both.length) {
       this.agreementRows = null;
-      card.append(h("p", { class: "empty" }, `No measured times on ${this.index.targets[this.target]}. `,
-        "With some, this shows how far to trust the order: farm submit --measured FILE."));
+      const any = this.all.some((row) => this.cell(row, "measured_us") !== null);
+      card.append(h("p", { class: "empty" }, any ? "None of those shown was measured." : [`No measured times on ${this.index.targets[this.target]}. `,
+        "With some, this shows how far to trust the order: farm submit --measured FILE."]));
       return card;
     }
     const range = extent(both.flatMap((row) => [this.cell(row, "time_us"), this.cell(row, "measured_us")]), true);

@@ -91,6 +91,17 @@ class TestIndex:
         seen.press("[")
         assert column(seen, place_of(seen, "time")) == before
 
+    def test_a_failed_candidate_says_why(self, visit: Go, run_folder: Any, tmp_path: Path) -> None:
+        write_pages(RunDatabase(run_folder), tmp_path / "out", [("sgemm", 3)])
+        seen = visit(tmp_path / "out" / "index.html", "#/?q=status!=ok")
+        assert column(seen, place_of(seen, "bound")) == ["compile"]
+        assert "None of those shown was measured" in seen.text(".agreement")
+        seen.page.click(".candidates .vrow a")
+        seen.page.wait_for_selector("main.candidate")
+        assert seen.texts(".failure b") == ["compile (sampled, static tiers)"]
+        assert "expected a ;" in seen.text(".failure") and "no estimate" in seen.text(".summary")
+        assert "256 CTAs" in seen.text(".card:has(h2:text('Launch'))")
+
     def test_keyboard_moves_and_opens(self, visit: Go, pages: Path) -> None:
         seen = visit(pages / "index.html")
         seen.press("/")

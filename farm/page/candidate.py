@@ -10,6 +10,7 @@ import numpy as np
 
 from farm.database import RunDatabase
 from farm.page.code import Listing, analyse
+from farm.page.flow import members
 from farm.page.index_data import compact
 from farm.page.register_use import register_name
 from farm.page.what_if import Footprint, occupancy_panel
@@ -125,7 +126,7 @@ def listing_data(lines: dict[str, Any], listing: Listing) -> dict[str, Any]:
     changes = []
     for mask in listing.live:
         mask &= (1 << 256) - 1
-        changes.append([_members(mask & ~previous), _members(previous & ~mask)])
+        changes.append([members(mask & ~previous), members(previous & ~mask)])
         previous = mask
     registers = sorted({r for row in listing.producers for _, r in row})
     return {
@@ -143,15 +144,6 @@ def listing_data(lines: dict[str, Any], listing: Listing) -> dict[str, Any]:
         "branches": [list(branch) for branch in listing.branches],
         "local": [[row, kind] for row, kind in enumerate(listing.local_accesses()) if kind],
     }
-
-
-def _members(mask: int) -> list[int]:
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
 
 
 def _on_target(

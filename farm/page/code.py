@@ -1,17 +1,18 @@
 """What can be read off a kernel's SASS: control flow, live registers, which instruction another one waits for.
 
 Works on the text and the control fields that the table `instructions` keeps, so no cubin is needed. Flow through
-indirect branches (BRX) is taken to go on below; calls return to every place behind a call.
+indirect branches (BRX) is taken to go to whatever nothing else leads to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from farm.page.register_use import PREDICATE_BASE, UNIFORM_BASE, UNIFORM_PREDICATE_BASE, Use, register_use
+from farm.page.flow import Flow, always, members
+from farm.page.register_use import PREDICATE_BASE, UNIFORM_BASE, Use, register_use
 from interpreter.decode import parse_instruction
 from interpreter.operands import OperandError
 from interpreter.program import PT, Instruction, OperandKind
@@ -19,9 +20,6 @@ from interpreter.program import PT, Instruction, OperandKind
 _GENERAL = (1 << UNIFORM_BASE) - 1
 _UNIFORM = (1 << PREDICATE_BASE) - 1 - _GENERAL
 _NO_SCOREBOARD = 7
-STACK_POINTER = 1
-
-Guard = tuple[int, bool]  # number of the predicate register, and whether it must be false
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,8 @@ def analyse(texts: Sequence[str], control: Sequence[int] | np.ndarray | None = N
         except OperandError:
             instructions.append(None)
     uses = [Use((), (), False) if i is None else register_use(i) for i in instructions]
-    successors = _successors(instructions)
-    flow = _Flow(instructions, uses, successors)
+    successors, calls = _successors(instructions)
+    flow = Flow(instructions, uses, successors, calls)
     controls = None if control is None else [Control.of(int(word)) for word in control]
     listing = Listing(
         instructions=instructions,
@@ -99,7 +97,9 @@ def analyse(texts: Sequence[str], control: Sequence[int] | np.ndarray | None = N
         controls=controls,
         successors=successors,
         live=flow.live(),
-        producers=[[(d, r) for r in use.reads for d in flow.definitions(row, r)] for row, use in enumerate(uses)],
+        producers=[
+            [(d, r) for r in members(read) for d in flow.definitions(row, r)] for row, read in enumerate(flow.reads)
+        ],
         branches=[(row, t) for row, i in enumerate(instructions) if i is not None for t in _targets(i, len(texts))],
     )
     if controls is not None:
@@ -109,184 +109,46 @@ def analyse(texts: Sequence[str], control: Sequence[int] | np.ndarray | None = N
     return listing
 
 
-def _always(instruction: Instruction) -> bool:
-    guard = instruction.guard
-    return guard is None or (guard.index == PT and not guard.invert)
-
-
-def _guard(instruction: Instruction) -> Guard | None:
-    guard = instruction.guard
-    if guard is None or guard.index == PT:
-        return None
-    base = UNIFORM_PREDICATE_BASE if guard.kind is OperandKind.UNIFORM_PREDICATE else PREDICATE_BASE
-    return base + guard.index, guard.invert
-
-
 def _targets(instruction: Instruction, count: int) -> list[int]:
     if instruction.opcode in ("BSSY", "LEPC", "WARPSYNC", "RET"):
         return []
     return [o.value for o in instruction.operands if o.kind is OperandKind.TARGET and 0 <= o.value < count]
 
 
-def _successors(instructions: Sequence[Instruction | None]) -> list[tuple[int, ...]]:
+def _successors(instructions: Sequence[Instruction | None]) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+    """Where control may go from each row (behind a call: on), and the calls: row -> first row of the function."""
     count = len(instructions)
-    returns = tuple(
-        row + 1 for row, i in enumerate(instructions) if i is not None and i.opcode == "CALL" and row + 1 < count
-    )
     found: list[tuple[int, ...]] = []
+    calls: dict[int, int] = {}
     for row, i in enumerate(instructions):
         below = (row + 1,) if row + 1 < count else ()
         if i is None:
             found.append(below)
             continue
-        conditional = not _always(i) or any(
+        conditional = not always(i) or any(
             o.kind in (OperandKind.PREDICATE, OperandKind.UNIFORM_PREDICATE) and o.index != PT for o in i.operands
         )
         to = tuple(_targets(i, count))
-        if i.opcode == "EXIT" or i.opcode == "KILL":
+        if i.opcode in ("EXIT", "KILL", "RET"):
             found.append(below if conditional else ())
-        elif i.opcode == "RET":
-            found.append(returns + (below if conditional else ()))
-        elif i.opcode == "CALL":
-            found.append(to + (below if conditional or not to else ()))
         elif i.opcode == "BRA" and to:
             found.append(to + (below if conditional else ()))
         else:
+            if i.opcode == "CALL" and to:
+                calls[row] = to[0]
             found.append(below)
-    return found
-
-
-class _Flow:
-    """Basic blocks, and the two questions asked of them: what is live, and who wrote a register last."""
-
-    def __init__(
-        self, instructions: Sequence[Instruction | None], uses: Sequence[Use], successors: Sequence[tuple[int, ...]]
-    ) -> None:
-        self.uses = uses
-        count = len(uses)
-        self.kills = [i is not None and _always(i) for i in instructions]  # a guarded write leaves the old value
-        self.guards = [None if i is None else _guard(i) for i in instructions]
-        # compiled code keeps the stack pointer to the end, used or not
-        self.kept = 1 << STACK_POINTER if any(STACK_POINTER in use.writes for use in uses) else 0
-        starts = {0}
-        for row, to in enumerate(successors):
-            if to != (row + 1,):
-                starts.update(to)
-                starts.add(row + 1)
-        self.starts = sorted(s for s in starts if s < count)
-        self.ends = [*self.starts[1:], count] if self.starts else []
-        self.block_of = np.searchsorted(np.array(self.starts), np.arange(count), side="right") - 1
-        self.after = [tuple({int(self.block_of[t]) for t in successors[end - 1]}) for end in self.ends]
-        self.before: list[list[int]] = [[] for _ in self.starts]
-        for block, targets in enumerate(self.after):
-            for target in targets:
-                self.before[target].append(block)
-        self.read_bits = [_bits(use.reads) for use in uses]
-        self.written_bits = [_bits(use.writes) for use in uses]
-        self._definitions: list[dict[int, tuple[list[int], bool]]] = [self._defined(b) for b in range(len(self.starts))]
-
-    def live(self) -> list[int]:
-        """Registers held at each row: live behind it, or read or written by it."""
-        entry = [0] * len(self.starts)
-        rows = [0] * len(self.uses)
-        pending = list(range(len(self.starts)))  # popped from the end: backwards through the code
-        queued = [True] * len(self.starts)
-        while pending:
-            block = pending.pop()
-            queued[block] = False
-            alive = 0 if self.after[block] else self.kept
-            for target in self.after[block]:
-                alive |= entry[target]
-            alive = self._live_before(block, alive, rows)
-            if alive != entry[block]:
-                entry[block] = alive
-                for earlier in self.before[block]:
-                    if not queued[earlier]:
-                        queued[earlier] = True
-                        pending.append(earlier)
-        return rows
-
-    def _live_before(self, block: int, alive: int, rows: list[int]) -> int:
-        """Registers live where a block begins, `alive` those where it ends; fills in `rows`.
-
-        Follows guards: what is read under @P0 only, and written under @P0 before, is not live before that; nor is what
-        @P0 and @!P0 both write.
-        """
-        only: dict[Guard, int] = {}  # live in the lanes of one guard
-        for row in range(self.ends[block] - 1, self.starts[block] - 1, -1):
-            read, written, guard = self.read_bits[row], self.written_bits[row], self.guards[row]
-            held = alive
-            for mask in only.values():
-                held |= mask
-            rows[row] = held | read | written
-            if guard is None:
-                alive &= ~written
-                only = {g: mask & ~written for g, mask in only.items()}
-            else:
-                # what is live where the guard holds is written here; it stays live where the guard does not hold
-                opposite = guard[0], not guard[1]
-                others = alive
-                for g, mask in only.items():
-                    others |= 0 if g == guard else mask
-                alive &= ~written
-                only = {g: mask & ~written for g, mask in only.items()}
-                only[guard] = only.get(guard, 0)
-                only[opposite] = only.get(opposite, 0) | others & written
-            for g in [g for g in only if written >> g[0] & 1]:  # the guard was another one before
-                alive |= only.pop(g)
-            if guard is None or written >> guard[0] & 1:
-                alive |= read
-            else:
-                alive |= 1 << guard[0]
-                only[guard] |= read & ~(1 << guard[0])
-        for mask in only.values():
-            alive |= mask
-        return alive
-
-    def _defined(self, block: int) -> dict[int, tuple[list[int], bool]]:
-        """Register -> (rows of the block whose write reaches its end, whether an earlier one may reach it too)."""
-        found: dict[int, tuple[list[int], bool]] = {}
-        for row in range(self.starts[block], self.ends[block]):
-            for register in self.uses[row].writes:
-                if self.kills[row]:
-                    found[register] = [row], False
-                else:
-                    earlier, through = found.get(register, ([], True))
-                    found[register] = [*earlier, row], through
-        return found
-
-    def definitions(self, row: int, register: int) -> list[int]:
-        """Rows whose write of `register` may be the one that `row` reads, in order."""
-        found: set[int] = set()
-        block = int(self.block_of[row])
-        for earlier in range(row - 1, self.starts[block] - 1, -1):
-            if self.written_bits[earlier] >> register & 1:
-                found.add(earlier)
-                if self.kills[earlier]:
-                    return sorted(found)
-        seen: set[int] = set()
-        waiting = list(self.before[block])
-        while waiting:
-            block = waiting.pop()
-            if block in seen:
-                continue
-            seen.add(block)
-            rows, through = self._definitions[block].get(register, ([], True))
-            found.update(rows)
-            if through:
-                waiting += self.before[block]
-        return sorted(found)
-
-
-def _bits(numbers: Iterable[int]) -> int:
-    total = 0
-    for number in numbers:
-        total |= 1 << number
-    return total
+    jumps = [row for row, i in enumerate(instructions) if i is not None and i.opcode in ("BRX", "BRXU", "JMX")]
+    if jumps:
+        # the text does not say where they go: to what nothing else leads to
+        led_to = {0, *calls.values(), *(t for row, to in enumerate(found) if row not in jumps for t in to)}
+        open_rows = tuple(row for row in range(count) if row not in led_to)
+        for row in jumps:
+            found[row] = open_rows
+    return found, calls
 
 
 def _scoreboard_waits(
-    instructions: Sequence[Instruction | None], controls: Sequence[Control], flow: _Flow
+    instructions: Sequence[Instruction | None], controls: Sequence[Control], flow: Flow
 ) -> list[list[Waits]]:
     """For each row, the instructions that its scoreboards may be waiting for: all setters since the last wait."""
     waited = [set(c.waits) for c in controls]
@@ -306,9 +168,7 @@ def _scoreboard_waits(
     return found
 
 
-def _setters(
-    row: int, number: int, controls: Sequence[Control], waited: Sequence[set[int]], flow: _Flow
-) -> list[Waits]:
+def _setters(row: int, number: int, controls: Sequence[Control], waited: Sequence[set[int]], flow: Flow) -> list[Waits]:
     found: dict[tuple[int, bool], Waits] = {}
 
     def scan(last: int, first: int) -> bool:
@@ -325,11 +185,11 @@ def _setters(
     block = int(flow.block_of[row])
     if not scan(row - 1, flow.starts[block]):
         seen: set[int] = set()
-        waiting = list(flow.before[block])
+        waiting = list(flow.earlier[block])
         while waiting:
             block = waiting.pop()
             if block not in seen:
                 seen.add(block)
                 if not scan(flow.ends[block] - 1, flow.starts[block]):
-                    waiting += flow.before[block]
+                    waiting += flow.earlier[block]
     return list(found.values())

@@ -90,6 +90,46 @@ def test_live_registers_are_those_of_nvdisasm(file: str, kernel: str) -> None:
     assert [ours[row] for row in rows] == [theirs[row] for row in rows]
 
 
+@pytest.mark.parametrize("kernel", ["floats", "branches", "reduce", "locked"])
+@pytest.mark.parametrize("file", ["kernels.sm_80.cubin", "kernels.sm_90a.cubin", "kernels.sm_120a.cubin"])
+def test_the_most_live_registers_are_those_of_nvdisasm(file: str, kernel: str) -> None:
+    """With called functions, guards and jump tables counts may differ, the pressure does not."""
+    program = load_program((CUBINS / file).read_bytes(), kernel)
+    ours = analyse([i.text for i in program.instructions]).live_registers()
+    assert max(ours) == max(nvdisasm_live(CUBINS / file)[kernel].values())
+
+
+CALLS = [
+    "MOV R4, 0x1",  # 0
+    "MOV R9, 0x2",  # 1: of the first caller alone
+    "CALL.REL.NOINC 0x80",  # 2
+    "FADD R9, R9, R5",  # 3
+    "MOV R4, R9",  # 4
+    "CALL.REL.NOINC 0x80",  # 5
+    "STG.E [R2.64], R5",  # 6
+    "EXIT",  # 7
+    "FMUL R6, R4, R4",  # 8: the function
+    "FADD R5, R6, R4",  # 9
+    "RET.REL.NODEC R20 0x0",  # 10
+]
+
+
+def test_calls() -> None:
+    listing = analyse(CALLS)
+    held = [{n for n in bits(mask) if n not in (2, 3, 20, 21)} for mask in listing.live]
+    assert held == [{4}, {4, 9}, {4, 5, 9}, {5, 9}, {4, 9}, {4, 5}, {5}, set(), {4, 6, 9}, {4, 5, 6, 9}, {5, 9}]
+    assert (2, 5) in listing.producers[3] and (5, 5) in listing.producers[6]  # a result comes from the call
+    assert (5, 5) not in listing.producers[3]
+    assert {row for row, register in listing.producers[8] if register == 4} == {0, 4}  # arguments from before the calls
+    assert (0, 4) in listing.producers[2] and (4, 4) in listing.producers[5]  # what the call itself needs
+
+
+def test_a_jump_table_leads_to_what_nothing_else_leads_to() -> None:
+    listing = analyse(["MOV R5, 0x1", "BRX R2 -0x20", "FADD R6, R5, R5", "EXIT", "FADD R7, R5, R5", "EXIT"])
+    assert listing.successors[1] == (2, 4)
+    assert 5 in bits(listing.live[1]) and listing.producers[4] == [(0, 5)]
+
+
 def test_guarded_writes() -> None:
     """A value written and used under one guard is not live before; both sides of a guard make a whole write."""
     live = analyse(

@@ -121,12 +121,12 @@ class Pane {
     const code = this.target.code;
     const spills = (code.spill_store_bytes || 0) + (code.spill_load_bytes || 0) > 0;
     if (listing && this.target.lines) {
-      this.view = new SassView(listing, this.target, { spills, select: (row) => { this.detail.show(row); this.source.reveal(row); owner.selected(this, row); } });
+      this.view = new SassView(listing, this.target, { spills, compact: owner.other !== null, select: (row) => { this.detail.show(row); this.source.reveal(row); owner.selected(this, row); } });
       this.detail = new LineDetail(this.view, owner.candidate, listing);
       this.view.list.scroller.addEventListener("focusin", () => { owner.active = number; });
       this.source = new SourceView(this);
     }
-    this.element = h("section", { class: "pane", "aria-label": name }, this.summary(), this.failures(), this.panels(), this.code(spills));
+    this.element = h("section", { class: "pane", "aria-label": name }, this.summary(), h("div", null, this.failures()), this.panels(), this.code());
   }
 
   start(row) {
@@ -174,7 +174,7 @@ class Pane {
     return h("section", { class: "panels" }, cards);
   }
 
-  code(spills) {
+  code() {
     if (!this.view) return h("p", { class: "empty" }, "No SASS is kept for this target.");
     const reasons = this.view.totals.pairs.filter((p) => p[1] / this.view.totals.total >= 0.003).map((p) => p[0]);
     this.area = h("div", { class: "codearea" }, this.view.element, this.detail.element);

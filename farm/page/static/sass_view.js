@@ -6,13 +6,13 @@ const LANES = 6;
 
 class SassView {
   /** `select(row)` is told when the user picks a line. */
-  constructor(listing, target, { select, spills, source }) {
+  constructor(listing, target, { select, spills, compact }) {
     this.listing = listing;
     this.target = target;
     this.lines = target.lines;
     this.onselect = select;
     this.spills = spills;
-    this.source = source;
+    this.compact = compact; // beside another one
     this.selected = -1;
     this.showRanges = false;
     this.count = listing.sass.length;
@@ -76,7 +76,7 @@ class SassView {
       { id: "pc", label: "Address", width: 68, right: true, cell: (r) => address(r), class: "pc" },
       l.line.some((n) => n > 0) && { id: "line", label: "Line", width: 42, right: true, title: "Source line", cell: (r) => l.line[r] || "", class: "dim" },
       { id: "sass", label: "SASS", width: 0, cell: (r) => this.sassCell(r) },
-      x.stalls && { id: "stalls", label: "Stalls", width: 196, tag: simulated, title: "Share of all warp cycles, by reason", cell: (r) => this.stallCell(r) },
+      x.stalls && { id: "stalls", label: "Stalls", width: this.compact ? 168 : 196, tag: simulated, title: "Share of all warp cycles, by reason", cell: (r) => this.stallCell(r) },
       { id: "executed", label: "Executed", width: 82, right: true, title: "Warps that issue it, whole grid", cell: (r) => (x.executed[r] ? count(x.executed[r]) : ""), class: "num" },
       has(x.threads) && { id: "lanes", label: "Lanes", width: 54, right: true, title: "Mean active lanes", cell: (r) => this.lanesCell(r), class: "num" },
       { id: "live", label: "Live regs", width: 84, title: "General registers held here (as nvdisasm -plr); the compiler allocated " + this.target.code.registers + ". Key r shows which", cell: (r) => this.liveCell(r) },
@@ -87,7 +87,7 @@ class SassView {
     ].filter(Boolean);
     const lengths = l.sass.map((text) => text.length).sort((a, b) => a - b);
     const usual = lengths[Math.floor(0.98 * (lengths.length - 1))]; // a few may be cut off; the detail shows them whole
-    columns.find((c) => c.id === "sass").width = Math.min(560, Math.max(330, Math.round(usual * 7.3) + GUTTER + 14));
+    columns.find((c) => c.id === "sass").width = Math.min(this.compact ? 336 : 560, Math.max(330, Math.round(usual * 7.3) + GUTTER + 14));
     return columns;
   }
 

@@ -108,6 +108,7 @@ def _common(database: RunDatabase) -> dict[str, Any]:
     manifest = database.folder.manifest
     return {
         "run": manifest.run,
+        "complete": manifest.complete,
         "version": f"farm {version()}",
         "model": {name: family.identity.get("model", "")[:12] for name, family in manifest.families.items()},
         "stalls": [{"name": stall_name(stall), "about": ABOUT[stall_name(stall)]} for stall in STALLS],

@@ -51,6 +51,7 @@ class IndexView {
       h("div", { class: "toolbar" },
         this.familyPicker(),
         tabs(f.targets, this.index.targets[this.target], (t) => this.setTarget(this.index.targets.indexOf(t)), "Target"),
+        DATA.complete ? null : h("span", { class: "tag real", title: "The run was still being written, or stopped, when this page was made" }, "unfinished run"),
         h("span", { class: "grow" })),
       this.charts,
       h("div", { class: "toolbar second" }, this.filter, this.note, h("span", { class: "grow" }),

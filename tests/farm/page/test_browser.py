@@ -309,6 +309,17 @@ def test_hostile_names_are_text(visit: Go, tmp_path: Path) -> None:
     assert seen.page.locator("img").count() == 0 and seen.page.title().startswith(HOSTILE)
 
 
+def test_an_unfinished_run_says_so(visit: Go, run_folder: Any, pages: Path, tmp_path: Path) -> None:
+    assert "unfinished" not in visit(pages / "index.html").text("main")
+    database = RunDatabase(run_folder)
+    run_folder.manifest.complete = False
+    try:
+        write_pages(database, tmp_path / "out", [("sgemm", 1)])
+    finally:
+        run_folder.manifest.complete = True
+    assert "unfinished run" in visit(tmp_path / "out" / "index.html").text(".toolbar >> nth=0")
+
+
 def test_one_file_with_everything(visit: Go, run_folder: Any, tmp_path: Path) -> None:
     written = write_pages(RunDatabase(run_folder), tmp_path / "all.html", [("sgemm", 1), ("sgemm", 2)])
     seen = visit(written.path)

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from farm.commands import overview, page
 from farm.commands.measure import measure
 from interpreter.errors import FarmError, ToolchainError
 
@@ -472,6 +473,9 @@ def _only(database: Any, what: str, option: str) -> str:
         raise FarmError(f"run {database.folder.name}: name one {what} with {option} ({', '.join(families)})")
     return families[0]
 
+
+overview.register(app)
+page.register(app)
 
 if __name__ == "__main__":
     main()

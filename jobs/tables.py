@@ -40,12 +40,14 @@ _VARIANTS: list[tuple[str, pa.DataType]] = [
     ("kernel", pa.string()),
     ("cubin_sha", pa.string()),  # SHA-256, hex
     ("command", pa.string()),  # the compiler's command line
+    ("compiler", pa.string()),  # name and version of the assembler, as the cubin says: "ptxas 13.0.88"
     ("registers", pa.int32()),
     ("static_shared_bytes", pa.int32()),
     ("stack_bytes", pa.int32()),
     ("spill_store_bytes", pa.int32()),
     ("spill_load_bytes", pa.int32()),
     ("code_bytes", pa.int32()),
+    ("barriers", pa.int32()),  # named barriers a CTA uses
     ("compile_seconds", pa.float64()),
 ]
 
@@ -82,11 +84,15 @@ _INSTRUCTIONS: list[tuple[str, pa.DataType]] = [
     ("tier", _TEXT),
     ("pc", pa.int32()),
     ("sass", pa.string()),
-    ("source_line", pa.int32()),
+    ("source_line", pa.int32()),  # 0 where the cubin has no line table (nvcc -lineinfo)
     ("executed", pa.float64()),  # warps, of the whole grid
     ("thread_executed", pa.float64()),
     ("sectors", pa.float64()),
     ("wavefronts", pa.float64()),
+    ("sectors_ideal", pa.float64()),  # what the same lanes would touch if they lay side by side
+    ("wavefronts_ideal", pa.float64()),  # without bank conflicts
+    ("control", pa.int32()),  # bits 125:105 of the encoding: stall count, yield, barriers set, barriers awaited, reuse
+    ("source_file", _TEXT),
     *[(column, pa.float32()) for column in STALL_COLUMNS],  # warp-cycles of the simulated part
 ]
 

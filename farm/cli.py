@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from farm.commands import explain
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -35,6 +36,9 @@ FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this fa
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="CSV on stdout.")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginning of it.", metavar="RUN")]
+
+
+app.command("explain")(explain.explain)
 
 
 def main() -> None:

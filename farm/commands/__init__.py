@@ -1,0 +1,1 @@
+"""One file a command or group of commands; farm/cli.py registers them."""

@@ -78,7 +78,8 @@ def load_programs(
     for arch, items in by_arch.items():
         texts = disassemble([(kernel.name, kernel.code) for _, _, kernel in items], arch, cache, tool)
         for (position, cubin, kernel), text in zip(items, texts, strict=True):
-            sources = _source_lines(requests[position][0], kernel, tool) if lines else {}
+            image = requests[position][0]
+            sources = _source_lines(image, kernel, tool) if lines and b".debug_line\0" in image else {}
             programs[position] = build_program(cubin, kernel, text, sources)
     return [program for program in programs if program is not None]
 
@@ -198,6 +199,15 @@ def _parse_text(text: str) -> tuple[str, tuple[str, ...], tuple[Operand, ...], O
         immediate = OperandKind.IMMEDIATE
         operands = [with_value(o, int(o.text, 16) & _MASK64) if o.kind == immediate else o for o in operands]
     return opcode, tuple(modifiers), tuple(operands), guard
+
+
+def parse_instruction(text: str, row: int = 0) -> Instruction:
+    """One line of disassembly as an Instruction whose encoding is not known (0): float immediates as printed.
+
+    Raises OperandError for an unknown operand form.
+    """
+    opcode, modifiers, operands, guard = _parse_text(text)
+    return Instruction(row, opcode, modifiers, operands, guard, text, 0, 0)
 
 
 def _has_target(opcode: str, modifiers: list[str]) -> bool:

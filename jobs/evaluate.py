@@ -160,7 +160,8 @@ def _disassembled(items: list[WorkItem], prepared: dict[int, _Prepared]) -> dict
         return {}
     cache = next(iter(items)).cache
     try:
-        found = load_programs([(p.cubin, items[i].build.entry) for i, p in prepared.items()], cache=cache)
+        wanted = [(p.cubin, items[i].build.entry) for i, p in prepared.items()]
+        found = load_programs(wanted, cache=cache, lines=True)
     except ToolchainError:
         raise
     except FarmError:
@@ -170,7 +171,7 @@ def _disassembled(items: list[WorkItem], prepared: dict[int, _Prepared]) -> dict
 
 def _estimated(item: WorkItem, ready: _Prepared, program: Program | None) -> VariantResult:
     if program is None:
-        program = load_program(ready.cubin, item.build.entry, cache=item.cache)
+        program = load_program(ready.cubin, item.build.entry, cache=item.cache, lines=True)
     stores, loads = ready.spills.get(program.name, (program.spill_store_bytes, program.spill_load_bytes))
     ready.columns |= {
         "kernel": program.name,
@@ -181,6 +182,7 @@ def _estimated(item: WorkItem, ready: _Prepared, program: Program | None) -> Var
         "spill_store_bytes": stores,
         "spill_load_bytes": loads,
         "code_bytes": program.code_bytes,
+        "barriers": program.barriers,
     }
     registry.check(program)
     execution = _Execution(item, program)
@@ -255,7 +257,7 @@ def _one_target(item: WorkItem, ready: _Prepared, execution: _Execution, target:
     result.rows.variants.append(row)
     for estimate in estimates:
         result.rows.estimates.append(_estimate_row(item, estimate))
-    result.rows.instructions.append(_instruction_block(item, execution.program, estimates[-1]))
+    result.rows.instructions.append(_instruction_block(item, execution, estimates[-1]))
 
 
 def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) -> Estimate:
@@ -320,7 +322,8 @@ def _estimate_row(item: WorkItem, estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _instruction_block(item: WorkItem, program: Program, estimate: Estimate) -> dict[str, Any]:
+def _instruction_block(item: WorkItem, execution: _Execution, estimate: Estimate) -> dict[str, Any]:
+    program = execution.program
     instructions = program.instructions
     block: dict[str, Any] = {
         "family": item.family,
@@ -334,11 +337,29 @@ def _instruction_block(item: WorkItem, program: Program, estimate: Estimate) -> 
         "thread_executed": estimate.thread_executed,
         "sectors": estimate.sectors,
         "wavefronts": estimate.wavefronts,
+        "sectors_ideal": _ideal(execution.traces.counts, "l2_theoretical_sectors_global", estimate.sectors),
+        "wavefronts_ideal": _ideal(execution.traces.counts, "l1_wavefronts_shared", estimate.wavefronts),
+        "control": control_words(program),
+        "source_file": [instruction.source_file or None for instruction in instructions],
     }
     if estimate.stalls is not None:
         stalls = np.asarray(estimate.stalls, np.float32)
         block |= {column: stalls[:, index] for index, column in enumerate(STALL_COLUMNS)}
     return block
+
+
+def _ideal(counts: np.ndarray, counter: str, actual: np.ndarray | None) -> np.ndarray | None:
+    """`actual` of the whole grid times the share that would be ideal, as the executed CTAs show it."""
+    if actual is None:
+        return None
+    found, ideal = counts[counter].astype(np.float64), counts[f"{counter}_ideal"].astype(np.float64)
+    return np.asarray(actual, np.float64) * np.divide(ideal, found, out=np.ones_like(found), where=found > 0)
+
+
+def control_words(program: Program) -> np.ndarray:
+    """Bits 125:105 of each instruction's encoding, int32, as the table `instructions` keeps them."""
+    high = np.array([instruction.high for instruction in program.instructions], np.uint64)
+    return ((high >> np.uint64(105 - 64)) & np.uint64((1 << 21) - 1)).astype(np.int32)
 
 
 def _floats(values: dict[str, Any]) -> list[tuple[str, float]]:

@@ -2,6 +2,8 @@
 
 `variants` and `estimates` have a row a (family, variant, target), estimates also a tier; `instructions` a row a SASS
 line of each estimate; `measurements` a row a time measured on real hardware. Estimates are simulated, always.
+
+A new column needs no new version: files written before it read as null there. Any other change does.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ _VARIANTS: list[tuple[str, pa.DataType]] = [
     ("spill_store_bytes", pa.int32()),
     ("spill_load_bytes", pa.int32()),
     ("code_bytes", pa.int32()),
+    ("barriers", pa.int32()),  # named barriers a CTA uses
     ("compile_seconds", pa.float64()),
 ]
 
@@ -81,11 +84,15 @@ _INSTRUCTIONS: list[tuple[str, pa.DataType]] = [
     ("tier", _TEXT),
     ("pc", pa.int32()),
     ("sass", _TEXT),
-    ("source_line", pa.int32()),
+    ("source_line", pa.int32()),  # 0 where the cubin has no line table (nvcc -lineinfo)
     ("executed", pa.float64()),  # warps, of the whole grid
     ("thread_executed", pa.float64()),
     ("sectors", pa.float64()),
     ("wavefronts", pa.float64()),
+    ("sectors_ideal", pa.float64()),  # what the same lanes would touch if they lay side by side
+    ("wavefronts_ideal", pa.float64()),  # without bank conflicts
+    ("control", pa.int32()),  # bits 125:105 of the encoding: stall count, yield, barriers set, barriers awaited, reuse
+    ("source_file", _TEXT),
     *[(column, pa.float32()) for column in STALL_COLUMNS],  # warp-cycles of the simulated part
 ]
 
@@ -174,4 +181,18 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"none").decode()
     if version != str(SCHEMA_VERSION):
         raise ValueError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
-    return file.read(columns=columns)
+    table = file.read(columns=columns)
+    wanted = SCHEMAS.get((file.schema_arrow.metadata or {}).get(TABLE_KEY, b"").decode())
+    return table if wanted is None else _with_new_columns(table, wanted, columns)
+
+
+def _with_new_columns(table: pa.Table, schema: pa.Schema, columns: list[str] | None) -> pa.Table:
+    """The table with nulls in columns that were added after it was written."""
+    names = schema.names if columns is None else columns
+    if table.schema.names == names:
+        return table
+    present = set(table.schema.names)
+    found = [
+        table.column(name) if name in present else pa.nulls(table.num_rows, schema.field(name).type) for name in names
+    ]
+    return pa.Table.from_arrays(found, schema=pa.schema([schema.field(n) for n in names], metadata=schema.metadata))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from farm.commands import diff, explain
+from farm.commands import diff, explain, gate
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -40,6 +40,7 @@ RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginn
 
 app.command("explain")(explain.explain)
 app.command("diff")(diff.diff)
+app.command("gate")(gate.gate)
 
 
 def main() -> None:

@@ -105,7 +105,10 @@ def _git(folder: Path, *arguments: str) -> str:
 
 def write_baseline(path: Path, side: Side, gate: Gate) -> None:
     """The current estimates as a Parquet file to commit. Written under another name first, then renamed."""
-    rows = [_as_row(variant) for _, variant in sorted(side.variants.items(), key=lambda item: repr(item[0]))]
+    rows = [
+        _as_row(variant)
+        for _, variant in sorted(side.variants.items(), key=lambda item: (item[0][0], item[1].number, item[0][2]))
+    ]
     about = {"format": FORMAT, "model": side.model, "l2": gate.l2, "tier": _tier(gate)}
     schema = SCHEMA.with_metadata({_KEY: json.dumps(about, sort_keys=True).encode()})
     table = pa.Table.from_pylist(rows, schema=schema)

@@ -82,7 +82,9 @@ def judge(gate: Gate, before: Side, after: Side) -> Result:
     """Compare both sides. Raises GateError when they cannot be compared: nothing in common, or two simulators."""
     result = Result(before.label, missing=before.missing)
     entries = gate.entries()
-    for key, variant in sorted(after.variants.items(), key=lambda item: (after.entry_of[item[0][0]], repr(item[0]))):
+    for key, variant in sorted(
+        after.variants.items(), key=lambda item: (after.entry_of[item[0][0]], item[1].number, item[0][2])
+    ):
         position = after.entry_of[key[0]]
         own = entries[position].max_slowdown if position < len(entries) else None
         allowed = gate.allowed(key[2], own)

@@ -26,7 +26,7 @@ REGISTERS = 528
 
 
 def register_name(number: int) -> str:
-    """"R4", "UR6", "P0", "UP1"."""
+    """ "R4", "UR6", "P0", "UP1"."""
     if number >= UNIFORM_PREDICATE_BASE:
         return f"UP{number - UNIFORM_PREDICATE_BASE}"
     if number >= PREDICATE_BASE:
@@ -233,7 +233,13 @@ class _Recorder(NumpyValues):
         pass
 
     def atomic(
-        self, space: str, address: Value, operation: str, kind: str, data: Sequence[Value], compare: Sequence[Value] = ()
+        self,
+        space: str,
+        address: Value,
+        operation: str,
+        kind: str,
+        data: Sequence[Value],
+        compare: Sequence[Value] = (),
     ) -> list[Value]:
         return [self.const(I32, 0) for _ in data]
 

@@ -49,7 +49,7 @@ def compare_runs(a: RunDatabase, b: RunDatabase, family: str | None = None, targ
             found.failed_a.append(key)
     if not first.keys() & second.keys():
         raise VariantError(
-            f"runs {a.folder.path.name} and {b.folder.path.name} have no variant in common (families "
+            f"runs {a.folder.manifest.run} and {b.folder.manifest.run} have no variant in common (families "
             f"{', '.join(sorted(names_a)) or 'none'} and {', '.join(sorted(names_b)) or 'none'}; variants pair by "
             "family, parameters and target)"
         )
@@ -79,8 +79,8 @@ def common_targets(
     both = [target for target in first if target in second]
     if not both:
         raise VariantError(
-            f"{a.folder.path.name}:{number_a} has estimates for {', '.join(first) or 'no target'}, "
-            f"{b.folder.path.name}:{number_b} for {', '.join(sorted(second)) or 'no target'}: none in common"
+            f"{a.folder.manifest.run}:{number_a} has estimates for {', '.join(first) or 'no target'}, "
+            f"{b.folder.manifest.run}:{number_b} for {', '.join(sorted(second)) or 'no target'}: none in common"
         )
     return both
 

@@ -157,7 +157,7 @@ def load_variant(database: RunDatabase, family: str, number: int, target: str | 
         """,
         arguments,
     )
-    run = database.folder.path.name
+    run = database.folder.manifest.run
     if not rows:
         on = f" on {target}" if target else ""
         raise VariantError(f"run {run}: no variant {number} of {family}{on} with a result")

@@ -47,7 +47,7 @@ def target_of(database: RunDatabase, target: str | None) -> str | None:
     known = sorted({name for family in database.folder.manifest.families.values() for name in family.targets})
     name = target if target in known else load_target(target).name
     if name not in known:
-        raise FarmError(f"run {database.folder.path.name}: has no target {name} (targets: {', '.join(known)})")
+        raise FarmError(f"run {database.folder.manifest.run}: has no target {name} (targets: {', '.join(known)})")
     return name
 
 
@@ -55,9 +55,9 @@ def family_of(database: RunDatabase, family: str | None) -> str:
     """The family named, or the run's only one."""
     families = list(database.folder.manifest.families)
     if family is not None and family not in families:
-        raise FarmError(f"run {database.folder.path.name}: has no family {family} (families: {', '.join(families)})")
+        raise FarmError(f"run {database.folder.manifest.run}: has no family {family} (families: {', '.join(families)})")
     if family is None and len(families) != 1:
-        raise FarmError(f"run {database.folder.path.name}: name one family with --family ({', '.join(families)})")
+        raise FarmError(f"run {database.folder.manifest.run}: name one family with --family ({', '.join(families)})")
     return family or families[0]
 
 

@@ -179,7 +179,7 @@ def _as_line(row: dict[str, Any]) -> Line:
 def stored_baseline(uri: str, run: str, gate: Gate) -> Side:
     """A run of a store. Raises GateError when it was made for other conditions."""
     database = RunDatabase(open_store(uri).find(run))
-    side = Side(label=f"{uri}#{database.folder.path.name}")
+    side = Side(label=f"{uri}#{database.folder.manifest.run}")
     for family in database.folder.manifest.families.values():
         side.model = family.identity.get("model", "")
         if family.identity.get("l2", gate.l2) != gate.l2:

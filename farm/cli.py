@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from farm.commands import diff, explain, gate, show
+from farm.commands import insight
+from farm.commands.measure import measure
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -38,10 +39,7 @@ CsvOption = Annotated[bool, typer.Option("--csv", help="CSV on stdout.")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginning of it.", metavar="RUN")]
 
 
-app.command("explain")(explain.explain)
-app.command("diff")(diff.diff)
-app.command("gate")(gate.gate)
-app.command("show")(show.show)
+insight.register(app)
 
 
 def main() -> None:
@@ -94,6 +92,9 @@ def _open(run: str, store: str | None) -> Any:
     from farm.store import open_store
 
     return RunDatabase(open_store(store).find(run))
+
+
+app.command()(measure)
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""One file a command or group of commands; farm/cli.py registers them."""
+"""Commands of the CLI, one file each; `farm.cli` registers them."""

@@ -6,11 +6,17 @@ import typer
 
 from farm.commands.diff import diff
 from farm.commands.explain import explain
+from farm.commands.export import export
 from farm.commands.gate import gate
+from farm.commands.import_ import import_
 from farm.commands.show import show
 
 
 def register(app: typer.Typer) -> None:
     """Add them to the application."""
-    for name, command in (("show", show), ("explain", explain), ("diff", diff), ("gate", gate)):
-        app.command(name)(command)
+    app.command("show")(show)
+    app.command("explain")(explain)
+    app.command("diff")(diff)
+    app.command("gate")(gate)
+    app.command("import")(import_)
+    app.command("export")(export)

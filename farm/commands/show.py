@@ -38,6 +38,7 @@ def show(
 ) -> None:
     """One variant: its figures and its SASS, with executed counts and where its warps spent their cycles."""
     from farm.analysis.variant import load_variant, required_name
+    from farm.interchange.profile import measured_shares
     from farm.render import as_json, print_figures
     from farm.sass_table import print_sass
     from farm.source_page import raw_csv, raw_metrics, source_csv, source_rows
@@ -57,7 +58,7 @@ def show(
         elif json_output:
             sys.stdout.write(as_json(source_rows(chosen)))
         else:
-            print_sass(console(), chosen, _profile(database, chosen))
+            print_sass(console(), chosen, measured_shares(database, chosen))
     elif page == "raw":
         if csv_output:
             sys.stdout.write(raw_csv([chosen]))
@@ -78,9 +79,4 @@ def show(
     else:
         print_figures(console(), row)
         if chosen.lines:
-            print_sass(console(), chosen, _profile(database, chosen))
-
-
-def _profile(database: object, variant: object) -> dict[int, float] | None:
-    """A profiler's share of samples by address, when one was imported for the variant."""
-    return None
+            print_sass(console(), chosen, measured_shares(database, chosen))

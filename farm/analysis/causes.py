@@ -11,6 +11,7 @@ from farm.analysis.words import amount, percent, reason_words
 CONFLICT = 1.25  # wavefronts a request over the ideal from which conflicts are worth a word
 SCATTER = 1.5  # sectors a request over the ideal, likewise
 ATOMIC_RELIEF = "fewer global atomics: combine within the warp or in shared memory first"
+FIRST_LINES = 8  # one line of instruction cache
 _LOOK_BACK = 400  # lines searched for what a result comes from
 
 
@@ -65,7 +66,13 @@ def _explained(variant: Variant, index: int, reason: str) -> tuple[str, str, dic
         before = next((one for one in reversed(variant.lines[: index + 1]) if _is_barrier(one)), None)
         if before is not None:
             text = f"waits at the barrier at {variant.place(before)} for the CTA's other warps"
-            return text, _RELIEF[reason], {}
+            worst = _worst_conflict(variant)
+            if worst is None:
+                return text, _RELIEF[reason], {}
+            text += f"; among what they do, {_opcode(worst)} at {variant.place(worst)} has {conflict_words(worst)}"
+            return text, conflict_relief(worst), {"ways": ways_of(worst)}
+    if reason == "no_instruction" and line.executed and index < FIRST_LINES:
+        return "the kernel's first instructions are fetched from L2 or memory", "", {}
     return f"its warps are {reason_words(reason)}", _RELIEF.get(reason, ""), {}
 
 
@@ -103,8 +110,7 @@ def _scoreboard(variant: Variant, index: int, reason: str) -> tuple[str, str, di
     at = f"{_opcode(source)} at {variant.place(source)}"
     access = source.access
     if access is not None and access.space == LOCAL:
-        text = f"waits for the reload of a spilled or local value ({at})"
-        return text, "fewer live values a thread, or a higher register cap", numbers
+        return f"waits for the reload of a spilled or local value ({at})", _local_relief(variant), numbers
     if access is not None and access.space == SHARED:
         ways = ways_of(source)
         if ways >= CONFLICT:
@@ -127,6 +133,12 @@ def _scoreboard(variant: Variant, index: int, reason: str) -> tuple[str, str, di
     return f"waits for the result of {at}", "more independent work before the result is used", numbers
 
 
+def _local_relief(variant: Variant) -> str:
+    if variant.row["spill_load_bytes"] or variant.row["spill_store_bytes"]:
+        return "fewer live values a thread, or a higher register cap"
+    return "array indices known at compile time, so that the array stays in registers"
+
+
 def _queue(variant: Variant, line: Line, reason: str) -> tuple[str, str, dict[str, float]]:
     queue = "MIO" if reason == "mio_throttle" else "LSU"
     access = line.access
@@ -143,16 +155,24 @@ def _queue(variant: Variant, line: Line, reason: str) -> tuple[str, str, dict[st
             "sectors_per_request": line.sectors / line.executed
         }  # fmt: skip
     if access is not None and access.space == LOCAL:
-        return f"the {queue} queue is full of spill traffic", "fewer live values a thread, or a higher register cap", {}
+        return f"the {queue} queue is full of local memory's traffic", _local_relief(variant), {}
+    local = [one for one in variant.lines if one.executed > 0 and (a := one.access) is not None and a.space == LOCAL]
+    share = sum(one.executed for one in local) / (sum(one.executed for one in variant.lines) or 1.0)
+    if reason == "lg_throttle" and share >= 0.05:
+        text = f"the {queue} queue is full; local loads and stores are {percent(share)} of all instructions"
+        return text, _local_relief(variant), {"local_share": share}
+    atomic_line = next((one for one in variant.lines if _is_global_atomic(one)), None)
+    if reason == "lg_throttle" and atomic_line is not None:
+        place = variant.place(atomic_line)
+        text = f"the {queue} queue is full; {_opcode(atomic_line)} at {place} is an atomic, which L2 takes one by one"
+        return text, ATOMIC_RELIEF, {}
     worst = _worst_conflict(variant) if reason == "mio_throttle" else _worst_scatter(variant)
     if worst is not None and reason == "mio_throttle":
         text = f"the {queue} queue is full; {_opcode(worst)} at {variant.place(worst)} has {conflict_words(worst)}"
         return text, conflict_relief(worst), {"ways": ways_of(worst)}
     if worst is not None:
-        found = worst.access
-        atomic = found is not None and found.kind == "atomic"
         text = f"the {queue} queue is full; {_opcode(worst)} at {variant.place(worst)} takes {_sectors(worst)}"
-        relief = ATOMIC_RELIEF if atomic else "neighbouring lanes accessing neighbouring addresses there"
+        relief = "neighbouring lanes accessing neighbouring addresses there"
         return text, relief, {"sectors_per_request": worst.sectors / worst.executed}
     if access is not None and access.width < 16:
         text = f"the {queue} queue is full: accesses of {access.width} bytes a lane come faster than they are served"
@@ -160,6 +180,11 @@ def _queue(variant: Variant, line: Line, reason: str) -> tuple[str, str, dict[st
             "bytes_per_lane": float(access.width)
         }  # fmt: skip
     return f"the {queue} queue is full", "fewer instructions of this kind in a row", {}
+
+
+def _is_global_atomic(line: Line) -> bool:
+    access = line.access
+    return line.executed > 0 and access is not None and access.kind == "atomic" and access.space == GLOBAL
 
 
 def _worst_conflict(variant: Variant) -> Line | None:

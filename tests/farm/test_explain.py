@@ -72,7 +72,7 @@ def test_spills(run: str, command) -> None:
     spill = finding(explained(command, run, 2), "spill")
     assert spill["numbers"]["registers"] == 32 and spill["numbers"]["spill_store_bytes"] > 0
     assert "capped at 32 (room for 8 CTAs of 256 threads an SM)" in spill["text"]
-    code, out, _ = command("query", "SELECT spill_store_bytes AS s FROM variants WHERE variant = 2", "--json")
+    _, out, _ = command("query", "SELECT spill_store_bytes AS s FROM variants WHERE variant = 2", "--json")
     assert f"spills {json.loads(out)[0]['s']} bytes" in spill["text"]
 
 

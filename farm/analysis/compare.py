@@ -260,7 +260,7 @@ def _stall_cause(a: Variant, b: Variant, pairs: list[Pair]) -> str:
         if time > best and (points >= POINTS or time >= 0.01 * a.row["time_us"]):
             gain, line = max(found, key=lambda pair: (pair[0], -pair[1].pc))
             where = f" at {b.place(line)}" if gain > 0 else ""
-            change = f"{100 * points:+.0f} points" if points >= 0.005 else f"{time:+.2g} us"
+            change = f"{100 * points:+.0f} points" if points >= 0.015 else f"{time:+.2g} us"
             best, words = time, f"{name} {change}{where}"
     return words
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ from farm.gate.config import Gate, GateError, SweepEntry
 from farm.store import open_store
 from farm.submit import Options, submit
 from interpreter.disassembly import cache_directory
+from jobs.run_folder import MANIFEST, RunError
 from jobs.sweep import Funnel, Sweep, load_sweep
 from timing.occupancy import CannotLaunch, occupancy
 from timing.target import load_target
 
 LINE_INFO = "-lineinfo"  # leaves the code as it is, and lets a finding name a source line
+KEPT_DAYS = 30
 SECONDS = 600.0  # a busy runner must not turn a slow simulation into a broken kernel
 Key = tuple[str, tuple[tuple[str, int], ...], str]  # family, parameters, target
 
@@ -64,12 +68,20 @@ def evaluate(gate: Gate, folder: Path, scratch: Path, how: Evaluation, lenient: 
         if lenient and not _complete(file, entry is None):
             side.missing.append(name)
             continue
-        _evaluate_one(gate, side, position, file, entry, folder, how)
+        _evaluate_one(gate, side, position, file, entry, folder, scratch, how)
+    _prune(Path(how.folder()))
     return side
 
 
 def _evaluate_one(
-    gate: Gate, side: Side, position: int, file: Path, entry: SweepEntry | None, folder: Path, how: Evaluation
+    gate: Gate,
+    side: Side,
+    position: int,
+    file: Path,
+    entry: SweepEntry | None,
+    folder: Path,
+    scratch: Path,
+    how: Evaluation,
 ) -> None:
     sweep = load_sweep(file, allow_outside=entry is None)
     if sweep.name in side.entry_of:
@@ -90,9 +102,7 @@ def _evaluate_one(
         retry=True,  # a failure may have been the machine's: no verdict rests on an old one
         adjust=_adjusted,
     )
-    store = open_store(how.folder())
-    outcome = submit([file], options, store, how.console)
-    database = RunDatabase(store.find(outcome.run))
+    database = _submitted(file, options, how, scratch)
     family = database.folder.manifest.families[sweep.name]
     side.model = family.identity.get("model", "")
     targets = gate.targets or list(sweep.targets)
@@ -103,6 +113,24 @@ def _evaluate_one(
                 _complete_resources(variant.row, row["target"])
             side.variants[key_of(variant)] = variant
     _keep_limit(side, sweep.name, entry.limit if entry is not None else None)
+
+
+def _submitted(file: Path, options: Options, how: Evaluation, scratch: Path) -> RunDatabase:
+    """The sweep's run, in the folder that gates share; in a folder of this gate's own when that one is in use."""
+    try:
+        store = open_store(how.folder())
+        outcome = submit([file], options, store, how.console)
+    except RunError:  # another gate is writing the same run, or an older version of farm left it
+        store = open_store(str(scratch / "runs"))
+        outcome = submit([file], options, store, how.console)
+    return RunDatabase(store.find(outcome.run))
+
+
+def _prune(folder: Path) -> None:
+    """Remove runs that no gate has made or extended for KEPT_DAYS."""
+    for manifest in folder.glob(f"*/{MANIFEST}"):
+        if time.time() - manifest.stat().st_mtime > KEPT_DAYS * 86400:
+            shutil.rmtree(manifest.parent, ignore_errors=True)
 
 
 def _adjusted(sweep: Sweep) -> Sweep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from test_end_to_end import _nvcc
 
 import farm.submit
+from jobs.run_folder import RunFolder
 
 DATA = Path(__file__).parents[1] / "data" / "gate"
 GATE = "baseline: {git: main}\nsweeps: [toy]\n"
@@ -248,6 +250,21 @@ def test_no_repository(repository: Path, command, tmp_path: Path) -> None:
     shutil.copytree(repository, outside, ignore=shutil.ignore_patterns(".git"))
     code, _, err = command("gate", outside, "--jobs", 1)
     assert code == 2 and "not a git repository" in err
+
+
+def test_a_shared_folder_that_is_in_use(repository: Path, command, tmp_path: Path) -> None:
+    """Two gates of one machine at once: the second works in a folder of its own. Runs long unused are removed."""
+    work = tmp_path / "work"
+    assert command("gate", "--jobs", 1, "--work", work)[0] == 0
+    (run,) = work.iterdir()
+    with RunFolder(run).writing():
+        assert command("gate", "--jobs", 1, "--work", work)[0] == 0
+    old = work / "unused"
+    shutil.copytree(run, old)
+    os.utime(old / "manifest.json", (0, 0))
+    os.utime(run / "manifest.json", (0, 0))  # this one is used again
+    assert command("gate", "--jobs", 1, "--work", work)[0] == 0
+    assert run.exists() and not old.exists()
 
 
 @pytest.mark.skipif(not _nvcc(), reason="needs nvcc (pip install '.[nvcc]')")

@@ -110,10 +110,11 @@ def _summary(variant: Variant, bounds: dict[str, float], share: float) -> list[s
     out = []
     if name == "latency" or name not in bounds:
         busiest = ranked[0] if ranked else None
-        text = "Bound by latency: no resource is busy for half of the time"
+        part = busiest[1] / time_us if busiest is not None else 0.0
+        text = "Bound by latency: " + ("no resource is busy for half of the time" if part < 0.5 else "the warps wait")
         if busiest is not None:
-            text += f" (the busiest, {bound_words(busiest[0])}, for {percent(busiest[1] / time_us)})"
-        out.append(text + "; the warps wait.")
+            text += f" (the busiest, {bound_words(busiest[0])}, for {percent(part)})"
+        out.append(text + ("; the warps wait." if part < 0.5 else "."))
     else:
         word = "Bound by" if share >= BUSY else "Mostly bound by"
         text = f"{word} {bound_words(name)}: busy for {_us(bounds[name])} of {_us(time_us)} us ({percent(share)})"
@@ -131,6 +132,8 @@ def _summary(variant: Variant, bounds: dict[str, float], share: float) -> list[s
             f"{ctas} CTA{'s' if ctas != 1 else ''} of {variant.threads} threads an SM, {row['warps_per_sm']} warps "
             f"({percent(row['occupancy'])} occupancy), limited by {limiter}; {row['registers']} registers a thread."
         )
+    if row["tier"] == "static":
+        out.append("The static tier bounds the time only: lines and stalls need --tier sampled.")
     mix = [(reason, value) for reason, value in variant.mix().items() if value >= 0.05][:4]
     if mix:
         out.append("Warps are " + "; ".join(f"{percent(v)} {reason_words(r)} ({r})" for r, v in mix) + ".")
@@ -139,17 +142,20 @@ def _summary(variant: Variant, bounds: dict[str, float], share: float) -> list[s
 
 def _traffic(variant: Variant) -> str:
     memory, time_us = variant.map("memory"), variant.row["time_us"]
-    dram = memory.get("dram_read_bytes", 0.0) + memory.get("dram_write_bytes", 0.0)
-    l2 = memory.get("l2_read_bytes", 0.0) + memory.get("l2_write_bytes", 0.0)
+    reads = memory.get("dram_read_bytes", memory.get("dram_bytes", 0.0))
+    dram = reads + memory.get("dram_write_bytes", 0.0)
+    l2 = memory.get("l2_read_bytes", memory.get("l2_bytes", 0.0)) + memory.get("l2_write_bytes", 0.0)
     if not l2 or not time_us:
         return ""
     model = variant.model()
     text = f"L2 moves {byte_count(l2)}"
     if dram >= 0.01 * l2:
         text += (
-            f", DRAM {byte_count(memory.get('dram_read_bytes', 0.0))} read and "
-            f"{byte_count(memory.get('dram_write_bytes', 0.0))} written: {dram / time_us / 1e3:.0f} GB/s"
+            f", DRAM {byte_count(reads)} read and {byte_count(memory['dram_write_bytes'])} written"
+            if "dram_write_bytes" in memory
+            else f", DRAM {byte_count(dram)}"
         )
+        text += f": {dram / time_us / 1e3:.0f} GB/s"
         if model is not None:
             text += f" of {model.dram.gb_per_s:.0f}"
     else:

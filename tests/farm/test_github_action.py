@@ -181,6 +181,13 @@ elif "--method" not in sys.argv:
 """
 
 
+def test_the_comment_step_without_a_report(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    done = run_step(ACTION / "workflows" / "farm-gate-comment.yml", "Comment", work, {"PATH": os.environ["PATH"]})
+    assert done.returncode == 0 and "no report" in done.stdout
+
+
 @pytest.mark.parametrize(("number", "known"), [("17", ""), ("17", "5"), ("", ""), ("17; rm -rf /", "")])
 def test_the_comment_step(tmp_path: Path, number: str, known: str) -> None:
     work = tmp_path / "work"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from farm.analysis.sass import GLOBAL, LOCAL, SHARED, SPECIAL_FUNCTIONS, parts, read, written
+from farm.analysis.producers import Producers
+from farm.analysis.sass import GLOBAL, LOCAL, SHARED, SPECIAL_FUNCTIONS, parts
 from farm.analysis.variant import REASONS, Line, Variant
 from farm.analysis.words import amount, percent, reason_words
 
@@ -12,7 +13,6 @@ CONFLICT = 1.25  # wavefronts a request over the ideal from which conflicts are 
 SCATTER = 1.5  # sectors a request over the ideal, likewise
 ATOMIC_RELIEF = "fewer global atomics: combine within the warp or in shared memory first"
 FIRST_LINES = 8  # one line of instruction cache
-_LOOK_BACK = 400  # lines searched for what a result comes from
 
 
 @dataclass(slots=True)
@@ -37,25 +37,26 @@ def costliest(variant: Variant, count: int = 3) -> list[LineCause]:
     if total <= 0:
         return []
     order = sorted(range(len(variant.lines)), key=lambda i: (-variant.lines[i].cycles, i))
-    return [_cause(variant, i, total) for i in order[:count] if variant.lines[i].cycles > 0]
+    producers = Producers(variant.lines)
+    return [_cause(variant, i, total, producers) for i in order[:count] if variant.lines[i].cycles > 0]
 
 
-def _cause(variant: Variant, index: int, total: float) -> LineCause:
+def _cause(variant: Variant, index: int, total: float, producers: Producers) -> LineCause:
     line = variant.lines[index]
     top = int(line.stalls.argmax())
     reason = REASONS[top]
     share = float(line.stalls[top]) / line.cycles
-    text, relief, numbers = _explained(variant, index, reason)
+    text, relief, numbers = _explained(variant, index, reason, producers)
     return LineCause(
         line.pc, variant.place(line), line.sass, line.source_line, line.cycles / total, reason, share,
         f"{reason} {percent(share)}: {text}", relief, numbers,
     )  # fmt: skip
 
 
-def _explained(variant: Variant, index: int, reason: str) -> tuple[str, str, dict[str, float]]:
+def _explained(variant: Variant, index: int, reason: str, producers: Producers) -> tuple[str, str, dict[str, float]]:
     line = variant.lines[index]
     if reason in ("long_scoreboard", "short_scoreboard"):
-        return _scoreboard(variant, index, reason)
+        return _scoreboard(variant, index, reason, producers)
     if reason in ("mio_throttle", "lg_throttle"):
         return _queue(variant, line, reason)
     if reason == "math_pipe_throttle":
@@ -100,8 +101,8 @@ _RELIEF = {
 }
 
 
-def _scoreboard(variant: Variant, index: int, reason: str) -> tuple[str, str, dict[str, float]]:
-    source = _producer(variant.lines, index, reason)
+def _scoreboard(variant: Variant, index: int, reason: str, producers: Producers) -> tuple[str, str, dict[str, float]]:
+    source = producers.find(index, reason)
     numbers = _warps(variant)
     warps = numbers.get("warps_per_sub_core", 0.0)
     if source is None:
@@ -109,6 +110,9 @@ def _scoreboard(variant: Variant, index: int, reason: str) -> tuple[str, str, di
         return f"its warps are {reason_words(reason)}", relief, numbers
     at = f"{_opcode(source)} at {variant.place(source)}"
     access = source.access
+    if access is not None and access.kind == "store":
+        text = f"waits until {at} has taken the registers it stores"
+        return text, "fewer or wider stores; unrolling, so that other registers come next", numbers
     if access is not None and access.space == LOCAL:
         return f"waits for the reload of a spilled or local value ({at})", _local_relief(variant), numbers
     if access is not None and access.space == SHARED:
@@ -266,30 +270,3 @@ def _opcode(line: Line) -> str:
     opcode, modifiers, _ = parts(line.sass)
     width = next((m for m in modifiers if m in ("64", "128", "U8", "U16", "S8", "S16")), "")
     return f"{opcode}.{width}" if width else opcode
-
-
-def _producer(lines: list[Line], index: int, reason: str) -> Line | None:
-    """The latest executed instruction before `index`, going round to the code after it, whose result it waits for."""
-    wanted = read(lines[index].sass)
-    if parts(lines[index].sass)[0] in ("BRA", "EXIT") and not wanted:
-        return None
-    order = [*range(index - 1, -1, -1), *range(len(lines) - 1, index, -1)][:_LOOK_BACK]
-    for i in order:
-        line = lines[i]
-        if line.executed > 0 and wanted & written(line.sass):
-            if _guarded(line, reason):
-                return line
-            wanted = wanted - written(line.sass)
-            if not wanted:
-                return None
-    return None
-
-
-def _guarded(line: Line, reason: str) -> bool:
-    """Whether a result of this line is waited for with that reason."""
-    access = line.access
-    if access is not None:
-        far = access.space in (GLOBAL, LOCAL)
-        return far == (reason == "long_scoreboard")
-    opcode = parts(line.sass)[0]
-    return reason == "short_scoreboard" and (opcode in SPECIAL_FUNCTIONS or opcode in ("SHFL", "S2R", "S2UR", "LDC"))

@@ -38,6 +38,7 @@ class Line:
     sectors_ideal: float | None = None  # of neighbouring lanes
     wavefronts_ideal: float | None = None  # without bank conflicts
     source_file: str = ""
+    control: int | None = None  # bits 125:105 of the encoding
 
     @property
     def cycles(self) -> float:
@@ -185,4 +186,5 @@ def _line(row: dict[str, Any]) -> Line:
         sectors_ideal=row.get("sectors_ideal"),
         wavefronts_ideal=row.get("wavefronts_ideal"),
         source_file=row.get("source_file") or "",
+        control=row.get("control"),
     )

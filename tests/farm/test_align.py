@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farm.analysis.align import align
+from farm.analysis.producers import Producers
 from farm.analysis.sass import access_of, normalised, read, written
+from farm.analysis.variant import Line
 from farm.analysis.verdict import Verdict, judge
+from timing.stalls import N_STALLS
 
 LINES = st.lists(
     st.sampled_from(["FFMA R1, R2, R3, R4", "LDS R1, [R2]", "STS [R1], R2", "BAR.SYNC 0x0", "EXIT"]), max_size=12
@@ -105,3 +109,40 @@ def test_verdicts() -> None:
         assert verdict(10, 11, **more) == Verdict.UNSURE and verdict(10, 12.5, **more) == Verdict.SLOWER
     assert verdict(10, 10, distance=0.4, identical=True) == Verdict.SAME
     assert "not compared with hardware" in judge(10, 11, 0.0, True, False, "l40s", "medium").basis
+
+
+def line(pc: int, sass: str, control: int | None) -> Line:
+    return Line(pc, sass, 0, 100.0, 3200.0, 0.0, 0.0, np.zeros(N_STALLS), control=control)
+
+
+def control(write: int = 7, read: int = 7, waits: int = 0) -> int:
+    return 1 | 1 << 4 | write << 5 | read << 8 | waits << 11
+
+
+CODE = [
+    ("LDG.E R2, desc[UR4][R8.64]", control(write=0)),
+    ("LDS R3, [R9]", control(write=1)),
+    ("MUFU.RCP R4, R5", control(write=1)),
+    ("FADD R6, R3, R4", control(waits=0b10)),
+    ("FADD R7, R2, R6", control(waits=0b01)),
+    ("STG.E desc[UR4][R8.64], R7", control(read=2)),
+    ("MOV R7, R10", control(waits=0b100)),
+    ("EXIT", control()),
+]
+
+
+def test_what_a_line_waits_for() -> None:
+    """By scoreboard where the control fields are known, by registers where not."""
+    exact = Producers([line(16 * i, sass, word) for i, (sass, word) in enumerate(CODE)])
+    found = exact.find(3, "short_scoreboard")
+    assert found is not None and found.sass.startswith("MUFU")  # the nearest of two that share scoreboard 1
+    found = exact.find(4, "long_scoreboard")
+    assert found is not None and found.sass.startswith("LDG")
+    found = exact.find(6, "long_scoreboard")  # no result: the store has yet to read R7
+    assert found is not None and found.sass.startswith("STG")
+    plain = Producers([line(16 * i, sass, None) for i, (sass, _) in enumerate(CODE)])
+    found = plain.find(4, "long_scoreboard")
+    assert found is not None and found.sass.startswith("LDG")
+    found = plain.find(3, "short_scoreboard")
+    assert found is not None and found.sass.split()[0] in ("LDS", "MUFU.RCP")
+    assert plain.find(6, "long_scoreboard") is None

@@ -173,7 +173,7 @@ def causes(a: Variant, b: Variant, pairs: list[Pair] | None = None) -> list[str]
     """What changed from A to B, most telling first: resources, work, and where warps wait longer."""
     if pairs is None:
         pairs = align([line.sass for line in a.lines], [line.sass for line in b.lines])
-    out = [*resource_causes(a.row, b.row), *_work_causes(a, b)]
+    out = [*resource_causes(a.row, b.row), *_work_causes(a, b, pairs)]
     stall = _stall_cause(a, b, pairs)
     if stall:
         out.append(stall)
@@ -205,18 +205,18 @@ def resource_causes(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     return out
 
 
-def _work_causes(a: Variant, b: Variant) -> list[str]:
+def _work_causes(a: Variant, b: Variant, pairs: list[Pair]) -> list[str]:
     out = []
-    for name, words, place in (
-        ("executed", "warp instructions", True),
-        ("wavefronts", "shared-memory wavefronts", True),
-        ("sectors", "global sectors", True),
+    for name, words in (
+        ("executed", "warp instructions"),
+        ("wavefronts", "shared-memory wavefronts"),
+        ("sectors", "global sectors"),
     ):
         before = sum(getattr(line, name) for line in a.lines)
         after = sum(getattr(line, name) for line in b.lines)
         if before != after and (before == 0 or abs(after / before - 1) >= NOTABLE):
             change = f"{100 * (after / before - 1):+.1f} %" if before else f"0 → {after:.0f}"
-            where = _most_changed(a, b, name) if place and after > before else ""
+            where = _most_changed(a, b, pairs, name) if after > before else ""
             out.append(f"{words} {change}{where}")
     first, second = a.map("memory"), b.map("memory")
     for name, words in (("dram_read_bytes", "DRAM reads"), ("dram_write_bytes", "DRAM writes")):
@@ -226,9 +226,8 @@ def _work_causes(a: Variant, b: Variant) -> list[str]:
     return out
 
 
-def _most_changed(a: Variant, b: Variant, name: str) -> str:
+def _most_changed(a: Variant, b: Variant, pairs: list[Pair], name: str) -> str:
     """ " at PLACE": the line of B with the largest gain of a count."""
-    pairs = align([line.sass for line in a.lines], [line.sass for line in b.lines])
     gains = [
         (getattr(b.lines[j], name) - (getattr(a.lines[i], name) if i is not None else 0.0), -j)
         for i, j in pairs

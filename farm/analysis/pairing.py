@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farm.analysis.compare import Comparison, compare
-from farm.analysis.variant import Variant, VariantError, load_variant
+from farm.analysis.variant import Variant, VariantError, VariantTable, load_variant
 from farm.database import RunDatabase
 
 Key = tuple[str, tuple[tuple[str, int], ...], str]  # family, parameters, target
@@ -35,18 +35,24 @@ def compare_runs(a: RunDatabase, b: RunDatabase, family: str | None = None, targ
         renamed = dict.fromkeys(names_b, next(iter(names_a)))
     second = {(renamed.get(key[0], key[0]), *key[1:]): value for key, value in second.items()}
     found = PairedRuns(only_a=len(first.keys() - second.keys()), only_b=len(second.keys() - first.keys()))
-    for key in first:
+    wanted: dict[tuple[str, str, str], list[Key]] = {}
+    for key, before in first.items():
         if key not in second:
             continue
-        before, after = first[key], second[key]
+        after = second[key]
         if before["status"] == "ok" and after["status"] == "ok":
-            one = load_variant(a, before["family"], before["variant"], key[2])
-            other = load_variant(b, after["family"], after["variant"], key[2])
-            found.comparisons.append((key, compare(one, other)))
+            wanted.setdefault((key[0], after["family"], key[2]), []).append(key)
         elif after["status"] != "ok" and before["status"] == "ok":
             found.failed_b.append(key)
         elif before["status"] != "ok" and after["status"] == "ok":
             found.failed_a.append(key)
+    for (family_a, family_b, on), keys in wanted.items():
+        ours, others = VariantTable(a, family_a, on), VariantTable(b, family_b, on)
+        numbers_a, numbers_b = ours.numbers(), others.numbers()
+        for key in keys:
+            one, other = ours.get(numbers_a[key[1]]), others.get(numbers_b[key[1]])
+            _same_tier(one, other)
+            found.comparisons.append((key, compare(one, other)))
     if not first.keys() & second.keys():
         raise VariantError(
             f"runs {a.folder.manifest.run} and {b.folder.manifest.run} have no variant in common (families "
@@ -90,9 +96,13 @@ def load_pair(
 ) -> tuple[Variant, Variant]:
     """Both variants on one target, by the best tier that both have (tiers are not compared with one another)."""
     one, other = load_variant(a, family_a, number_a, target), load_variant(b, family_b, number_b, target)
+    _same_tier(one, other)
+    return one, other
+
+
+def _same_tier(one: Variant, other: Variant) -> None:
     if one.row["tier"] != other.row["tier"]:
         raise VariantError(
-            f"on {target} {one.label} has an estimate of the {one.row['tier']} tier and {other.label} of the "
+            f"on {one.target} {one.label} has an estimate of the {one.row['tier']} tier and {other.label} of the "
             f"{other.row['tier']} tier: submit both with the same --tier"
         )
-    return one, other

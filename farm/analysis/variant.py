@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from farm.analysis.sass import Access, access_of
 from farm.database import RunDatabase
@@ -144,20 +147,11 @@ def required_name(text: str, number: int | None = None) -> tuple[str, int]:
 
 def load_variant(database: RunDatabase, family: str, number: int, target: str | None = None) -> Variant:
     """The variant by its best tier, on `target` or the target that comes first. Raises VariantError."""
-    where, arguments = "v.family = ? AND v.variant = ?", [family, number]
+    where = "AND v.variant = ?"
+    arguments: list[Any] = [number]
     if target is not None:
         where, arguments = where + " AND v.target = ?", [*arguments, target]
-    rows = database.rows(
-        f"""
-        SELECT v.* EXCLUDE (status, failure, message), e.* EXCLUDE (family, variant, target),
-               m.time_us AS measured_us, m.spread AS measured_spread
-        FROM variants v
-        JOIN estimates e USING (family, variant, target)
-        LEFT JOIN measurements m USING (family, variant, target)
-        WHERE {where} ORDER BY e.status <> 'ok', tier <> 'cycle', tier <> 'sampled', target
-        """,
-        arguments,
-    )
+    rows = _rows(database, family, where, arguments)
     run = database.folder.manifest.run
     if not rows:
         on = f" on {target}" if target else ""
@@ -166,25 +160,86 @@ def load_variant(database: RunDatabase, family: str, number: int, target: str | 
     lines = database.table(
         "SELECT * FROM instructions WHERE family = ? AND variant = ? AND target = ? AND tier = ? ORDER BY pc",
         [family, number, row["target"], row["tier"]],
-    ).to_pylist()
-    source = database.folder.manifest.families[family].sweep.get("kernel", {}).get("source") or ""
-    return Variant(
-        run, family, number, row["target"], row, [_line(line) for line in lines], dict(row["parameters"]), source
-    )  # fmt: skip
-
-
-def _line(row: dict[str, Any]) -> Line:
-    return Line(
-        pc=row["pc"],
-        sass=row["sass"] or "",
-        source_line=row["source_line"] or 0,
-        executed=float(row["executed"] or 0.0),
-        thread_executed=float(row["thread_executed"] or 0.0),
-        sectors=float(row["sectors"] or 0.0),
-        wavefronts=float(row["wavefronts"] or 0.0),
-        stalls=np.array([row[column] or 0.0 for column in STALL_COLUMNS]).reshape(N_STALLS),
-        sectors_ideal=row.get("sectors_ideal"),
-        wavefronts_ideal=row.get("wavefronts_ideal"),
-        source_file=row.get("source_file") or "",
-        control=row.get("control"),
     )
+    return _variant(database, row, _lines(lines))
+
+
+class VariantTable:
+    """All variants of a family on one target. The tables are read once, a variant's lines are made on demand.
+
+    Each is there by its best tier; with `tier`, by that one alone, or as failed.
+    """
+
+    def __init__(self, database: RunDatabase, family: str, target: str, tier: str | None = None) -> None:
+        self._database = database
+        self._best: dict[int, dict[str, Any]] = {}
+        where, arguments = "AND v.target = ?", [target]
+        if tier is not None:
+            where, arguments = where + " AND (e.tier = ? OR e.status <> 'ok')", [*arguments, tier]
+        for row in _rows(database, family, where, arguments):
+            self._best.setdefault(row["variant"], row)
+        self._table = database.table(
+            "SELECT * FROM instructions WHERE family = ? AND target = ? ORDER BY variant, tier, pc", [family, target]
+        )
+        numbers = self._table.column("variant").to_numpy()
+        tiers = self._table.column("tier").to_numpy(zero_copy_only=False)
+        changes = np.flatnonzero((numbers[1:] != numbers[:-1]) | (tiers[1:] != tiers[:-1])) + 1
+        bounds = [0, *changes.tolist(), len(numbers)] if len(numbers) else [0]
+        self._places = {(int(numbers[a]), str(tiers[a])): (a, b) for a, b in itertools.pairwise(bounds)}
+
+    def __iter__(self) -> Iterator[Variant]:
+        return (self.get(number) for number in sorted(self._best))
+
+    def numbers(self) -> dict[tuple[tuple[str, int], ...], int]:
+        """Number of each variant by its parameters."""
+        return {tuple(row["parameters"]): number for number, row in self._best.items()}
+
+    def get(self, number: int) -> Variant:
+        """The variant of that number, which must be there."""
+        row = self._best[number]
+        first, last = self._places.get((number, row["tier"]), (0, 0))
+        return _variant(self._database, row, _lines(self._table.slice(first, last - first)))
+
+
+def _rows(database: RunDatabase, family: str, where: str, arguments: list[Any]) -> list[dict[str, Any]]:
+    """Rows of `variants` and `estimates`, the best first: with an estimate, of the last tier."""
+    return database.rows(
+        f"""
+        SELECT v.* EXCLUDE (status, failure, message), e.* EXCLUDE (family, variant, target),
+               m.time_us AS measured_us, m.spread AS measured_spread
+        FROM variants v
+        JOIN estimates e USING (family, variant, target)
+        LEFT JOIN measurements m USING (family, variant, target)
+        WHERE v.family = ? {where} ORDER BY e.status <> 'ok', tier <> 'cycle', tier <> 'sampled', target
+        """,
+        [family, *arguments],
+    )
+
+
+def _variant(database: RunDatabase, row: dict[str, Any], lines: list[Line]) -> Variant:
+    manifest = database.folder.manifest
+    source = manifest.families[row["family"]].sweep.get("kernel", {}).get("source") or ""
+    parameters = dict(row["parameters"])
+    return Variant(manifest.run, row["family"], row["variant"], row["target"], row, lines, parameters, source)
+
+
+def _lines(table: pa.Table) -> list[Line]:
+    """Lines of rows of `instructions`, in their order."""
+
+    def column(name: str, missing: Any) -> list[Any]:
+        if name not in table.column_names:
+            return [missing] * len(table)
+        return [missing if value is None else value for value in table.column(name).to_pylist()]
+
+    stalls = np.zeros((len(table), N_STALLS))
+    for i, name in enumerate(STALL_COLUMNS):
+        stalls[:, i] = table.column(name).fill_null(0.0).to_numpy()
+    return [
+        Line(*values)
+        for values in zip(
+            column("pc", 0), column("sass", ""), column("source_line", 0), column("executed", 0.0),
+            column("thread_executed", 0.0), column("sectors", 0.0), column("wavefronts", 0.0), stalls,
+            column("sectors_ideal", None), column("wavefronts_ideal", None), column("source_file", ""),
+            column("control", None), strict=True,
+        )
+    ]  # fmt: skip

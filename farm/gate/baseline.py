@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from farm.analysis.variant import Line, Variant, load_variant
+from farm.analysis.variant import Line, Variant, VariantTable
 from farm.database import RunDatabase
 from farm.gate.config import Gate, GateError
 from farm.gate.evaluate import Side, key_of
@@ -109,17 +109,13 @@ def write_baseline(path: Path, side: Side, gate: Gate) -> None:
         _as_row(variant)
         for _, variant in sorted(side.variants.items(), key=lambda item: (item[0][0], item[1].number, item[0][2]))
     ]
-    about = {"format": FORMAT, "model": side.model, "l2": gate.l2, "tier": _tier(gate)}
+    about = {"format": FORMAT, "model": side.model, "l2": gate.l2, "tier": gate.last_tier()}
     schema = SCHEMA.with_metadata({_KEY: json.dumps(about, sort_keys=True).encode()})
     table = pa.Table.from_pylist(rows, schema=schema)
     temporary = path.with_name(f".{path.name}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, temporary, compression="zstd", compression_level=9)
     temporary.replace(path)
-
-
-def _tier(gate: Gate) -> str:
-    return "static" if gate.only == "resources" else gate.tier
 
 
 def _as_row(variant: Variant) -> dict[str, Any]:
@@ -159,7 +155,7 @@ def read_baseline(path: Path, gate: Gate) -> Side:
         raise GateError(
             f"{path}: baseline of format {about.get('format')}, this program reads {FORMAT}: write it again"
         )
-    for name, wanted in (("l2", gate.l2), ("tier", _tier(gate))):
+    for name, wanted in (("l2", gate.l2), ("tier", gate.last_tier())):
         if about[name] != wanted:
             raise GateError(f"{path}: baseline with {name} {about[name]}, the gate has {name} {wanted}: write it again")
     side = Side(model=about["model"], label=str(path))
@@ -184,7 +180,7 @@ def stored_baseline(uri: str, run: str, gate: Gate) -> Side:
         side.model = family.identity.get("model", "")
         if family.identity.get("l2", gate.l2) != gate.l2:
             raise GateError(f"run {run}: made with --l2 {family.identity['l2']}, the gate has l2: {gate.l2}")
-    for row in database.rows("SELECT DISTINCT family, variant, target FROM variants ORDER BY ALL"):
-        variant = load_variant(database, row["family"], row["variant"], row["target"])
-        side.variants[key_of(variant)] = variant
+    for row in database.rows("SELECT DISTINCT family, target FROM variants ORDER BY ALL"):
+        for variant in VariantTable(database, row["family"], row["target"], gate.last_tier()):
+            side.variants[key_of(variant)] = variant
     return side

@@ -116,6 +116,10 @@ class Gate(_Model):
     def folder(self) -> Path:
         return self.path.parent
 
+    def last_tier(self) -> str:
+        """The tier whose estimates are compared; resources need the first alone."""
+        return "static" if self.only == "resources" else self.tier
+
     def entries(self) -> list[SweepEntry]:
         return [SweepEntry(path=entry) if isinstance(entry, str) else entry for entry in self.sweeps]
 

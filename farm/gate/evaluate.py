@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from farm.analysis.variant import Variant, load_variant
+from farm.analysis.variant import Variant, VariantTable
 from farm.database import RunDatabase
 from farm.gate.config import Gate, GateError, SweepEntry
 from farm.store import open_store
@@ -93,7 +93,7 @@ def _evaluate_one(
         side.sources[sweep.name] = str(source.relative_to(folder.resolve()) if inside else source.name)
     options = Options(
         targets=tuple(gate.targets),
-        tier="static" if gate.only == "resources" else gate.tier,
+        tier=gate.last_tier(),
         limit=entry.limit if entry is not None else None,
         jobs=how.jobs,
         l2=gate.l2,
@@ -106,11 +106,10 @@ def _evaluate_one(
     family = database.folder.manifest.families[sweep.name]
     side.model = family.identity.get("model", "")
     targets = gate.targets or list(sweep.targets)
-    for row in database.rows("SELECT DISTINCT family, variant, target FROM variants ORDER BY ALL"):
-        if row["target"] in targets:
-            variant = load_variant(database, row["family"], row["variant"], row["target"])
+    for target in targets:
+        for variant in VariantTable(database, sweep.name, target, gate.last_tier()):
             if gate.only == "resources":
-                _complete_resources(variant.row, row["target"])
+                _complete_resources(variant.row, target)
             side.variants[key_of(variant)] = variant
     _keep_limit(side, sweep.name, entry.limit if entry is not None else None)
 

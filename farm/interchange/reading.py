@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farm.analysis.variant import load_variant
+from farm.analysis.variant import VariantTable, load_variant
 from farm.database import RunDatabase
 from farm.interchange import kernel_tuner, nsight, triton
 from farm.interchange.match import match
@@ -91,9 +91,7 @@ def store_page(
         if reason:
             raise InterchangeError(f"{source}: is of other code than variant {variant}: {reason}")
     else:
-        sql = "SELECT DISTINCT variant FROM instructions WHERE family = ? AND target = ? ORDER BY 1"
-        numbers = [row["variant"] for row in database.rows(sql, [family, target])]
-        chosen = find_variant([load_variant(database, family, n, target) for n in numbers], page, source)
+        chosen = find_variant(list(VariantTable(database, family, target)), page, source)
     rows = profile_rows(chosen, page, source)
     folder = open_store(store).find(database.folder.manifest.run)
     with folder.writing():

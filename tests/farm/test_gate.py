@@ -179,6 +179,15 @@ def test_a_baseline_of_another_simulator(repository: Path, command, monkeypatch:
     assert code == 2 and "another version of the simulator" in err and "Make the baseline again" in err
 
 
+def test_only_estimates_of_one_tier_are_compared(repository: Path, command, tmp_path: Path) -> None:
+    store = tmp_path / "runs"
+    assert command("submit", "toy", "--jobs", 1, "--store", store, "--run", "static", "--tier", "static")[0] == 0
+    code, _, err = command("gate", "--jobs", 1, "--baseline", f"{store}#static")
+    assert code == 2 and "nothing was compared" in err and "8 variants are not in the baseline" in err
+    (repository / ".farm.yaml").write_text("sweeps: [toy]\ntier: static\n")
+    assert command("gate", "--jobs", 1, "--baseline", f"{store}#static")[0] == 0
+
+
 def test_baseline_from_a_store(repository: Path, command, tmp_path: Path) -> None:
     store = tmp_path / "runs"
     assert command("submit", "toy", "--jobs", 1, "--store", store, "--run", "main-1")[0] == 0

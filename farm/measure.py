@@ -60,7 +60,7 @@ def measure_sweep(
     Writes `out` (default: TARGET.csv beside the sweep) row by row; a variant that does not compile or run gets a row
     with its failure and no time. Raises FarmError for bad input, DriverError without a GPU.
     """
-    sweep = load_sweep(path)
+    sweep = load_sweep(path, measured=False)  # its measured file may be the one to make
     target = load_target(gpu_name)
     gpu = Gpu()
     check_gpu_is(target, gpu.name)

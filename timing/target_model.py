@@ -194,8 +194,9 @@ class L2:
     slices: int
     hit_cycles: float  # near slice
     hit_far_cycles: float  # slice of the other partition; equal where there is one partition
-    hit_large_cycles: float  # mean once `large_bytes` are in use: lines kept in the far partition only
-    large_bytes: float
+    far_fetch_cycles: float  # first hit by an SM on a line that only the other partition holds; it is copied then
+    copies_full_share: float  # of the capacity: up to this footprint what all SMs read is copied in both partitions
+    copies_none_share: float  # of larger footprints no copies are left; between the two they are the fewer
     partitions: int
     bytes_per_clk: float  # of all slices together, sustained, reads
     write_bytes_per_clk: float
@@ -240,6 +241,8 @@ class LaunchCosts:
     ctas_per_clk_per_sm: float  # CTAs one SM takes a cycle
     cta_start_cycles: float  # CTA placed to its first instruction issued
     cta_end_cycles: float  # last warp's exit to the slot's next CTA being placed
+    sm_jitter: float  # SMs run CTAs of equal work in times that differ by up to this share,
+    sm_memory_jitter: float  # and by this share of the time that warps wait for memory
 
 
 SECTIONS: dict[str, type] = {

@@ -36,7 +36,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.L1_WAYS] = L1_WAYS
     hit = target.class_timing("ldg").latency
     p[sp.L1_HIT_LATENCY] = hit - MIO_LATENCY
-    l2_hit = l2_latency(target, footprint)
+    l2_hit = l2_latency(target, footprint, geometry.waves)
     p[sp.L2_LATENCY] = l2_hit - MIO_LATENCY
     p[sp.DRAM_LATENCY] = target.dram.latency_cycles - MIO_LATENCY
     p[sp.READ_PORT_CYCLES] = SECTOR / target.l2.bytes_per_clk_per_sm
@@ -47,8 +47,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.DRAM_QUEUE_WRITE_CYCLES] = target.dram.queue_write_cycles
     p[sp.WRITE_BACK_CYCLES] = WRITE_BACK_CYCLES
     p[sp.STORE_BUFFER_CYCLES] = STORE_BUFFER_CYCLES
-    reach = (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
-    p[sp.L2_REUSE_SECTORS] = reach / SECTOR / active
+    p[sp.L2_REUSE_SECTORS] = l2_reach(target) / SECTOR / active
     p[sp.PARTIAL_WRITE_FACTOR] = target.l2.partial_write_factor
     p[sp.SHARE_CREDIT] = SHARE_CREDIT
     shares = _shares(target, active)
@@ -89,7 +88,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.BRANCH_LATENCY] = target.issue.branch_redirect_cycles
     p[sp.BARRIER_LATENCY] = target.class_timing("barrier").latency
     p[sp.BARRIER_ARRIVAL] = target.issue.barrier_arrival_cycles
-    p[sp.MEMBAR_ROUND_TRIP] = l2_hit
+    p[sp.STORE_ACK] = l2_hit
     p[sp.SLEEP_CYCLES] = target.class_timing("nanosleep").latency
     launch = target.launch
     p[sp.CTA_LAUNCH_INTERVAL] = max(1.0 / launch.ctas_per_clk_per_sm, active / launch.ctas_per_clk)
@@ -124,12 +123,25 @@ def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
     )
 
 
-def l2_latency(target: Target, footprint: float) -> float:
-    """Mean latency of an L2 hit, cycles: near and far slices alternate; a large footprint leaves no near copies."""
-    mean = (target.l2.hit_cycles + target.l2.hit_far_cycles) / 2.0
-    start = target.l2.large_bytes / 4.0
-    grown = float(np.clip((footprint - start) / max(target.l2.large_bytes - start, 1.0), 0.0, 1.0))
-    return mean + grown * max(target.l2.hit_large_cycles - mean, 0.0)
+def l2_latency(target: Target, footprint: float, waves: float) -> float:
+    """Mean latency of an L2 hit, cycles.
+
+    Each line has its home in one partition, and a copy in the other once an SM there has read it. When a launch is
+    repeated, the first wave's CTAs find the copies that the same SMs made; which SM gets a later CTA changes, so both
+    partitions need a copy, and of footprints beyond `copies_full_share` some are gone again.
+    """
+    l2 = target.l2
+    mean = (l2.hit_cycles + (l2.partitions - 1) * l2.hit_far_cycles) / l2.partitions
+    full, none = l2.copies_full_share * l2.bytes, l2.copies_none_share * l2.bytes
+    gone = float(np.clip((footprint - full) / max(none - full, 1.0), 0.0, 1.0))
+    turning = max(1.0 - 1.0 / max(waves, 1e-9), 0.0)  # share of CTAs after the first wave
+    far = (l2.partitions - 1) / l2.partitions
+    return mean + gone * turning * far * max(l2.far_fetch_cycles - mean, 0.0)
+
+
+def l2_reach(target: Target) -> float:
+    """Bytes of different data that L2 holds, copies in both partitions allowed for."""
+    return (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
 
 
 def l2_hit_share(target: Target, footprint: float) -> float:

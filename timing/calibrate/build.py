@@ -25,6 +25,7 @@ UNITS: dict[str, tuple[str, dict[str, int]]] = {
     "slots": ("slots.cu", {}),
     "mio": ("mio.cu", {}),
     "caches": ("caches.cu", {}),
+    "waves": ("waves.cu", {}),
     **{f"straight{count}": ("barriers.cu", {"STRAIGHT": count}) for count in STRAIGHT},
 }
 

@@ -15,7 +15,7 @@ TABLE_WORDS = 16384
 
 class Caches:
     def __init__(self, gpu: Gpu, cubins: dict[str, bytes], results: Results) -> None:
-        self.gpu, self.results = gpu, results
+        self.gpu, self.results, self.cubins = gpu, results, cubins
         self.module = gpu.load(cubins["caches"])
         self.stream = gpu.load(cubins["stream"])
         self.out = gpu.buffer(1 << 20)
@@ -133,6 +133,57 @@ class Caches:
                 self.results.add("sharing", name, rates, "GB/s", mib=mib)
         data.free()
         target.free()
+
+    def rows(self) -> None:
+        """Bandwidth of DRAM when warps or CTAs each stream a row of their own, by the length and number of the rows."""
+        data, target = self.gpu.buffer(512 * MIB, 0), self.gpu.buffer(512 * MIB, 0)
+        for name in ("rows_read_1", "rows_read_4", "rows_copy_1", "rows_copy_4"):
+            kernel = self.gpu.kernel(self.module, name)
+            for team in (32, 256):
+                for ctas in (1, 2, 4, 8):
+                    for row in (512, 1024, 2048, 4096, 8192, 16384, 65536, 262144):
+                        if row < 16 * team:
+                            continue
+                        count = data.nbytes // row
+                        arguments = [self.out, data, target, np.uint32(row), np.uint32(count), np.int32(team)]
+                        times = self.gpu.graph_time(
+                            lambda k=kernel, c=ctas, a=arguments: k.launch(c * self.gpu.sms, 256, a), 4, 3
+                        )
+                        rates = [data.nbytes / us / 1e3 for us in times]
+                        self.results.add("rows", name, rates, "GB/s", team=team, ctas=ctas, row=row)
+        data.free()
+        target.free()
+
+    def waves(self) -> None:
+        """CTAs of equal work: how many the busiest SM gets, and the time against that of one full wave."""
+        kernel = self.gpu.kernel(self.gpu.load(self.cubins["waves"]), "same_work")
+        kernel.allow_shared(220 << 10)
+        out, sink, data = self.gpu.buffer(24 << 16), self.gpu.buffer(1 << 20), self.gpu.buffer(32 * MIB)
+        kinds = {"latency": (0, 1500), "issue": (1, 1000), "shared": (2, 2500), "l2": (3, 300), "barrier": (4, 1000)}
+        for name, (kind, rounds) in kinds.items():
+            for threads in (128, 256):
+                for resident in (1, 2, 3, 4, 8):
+                    shared = (220 << 10) // resident - 1024
+                    one_wave = 0.0
+                    for tenths in (10, 11, 13, 15, 18, 199, 23, 30, 35, 53):
+                        waves = tenths / 100 if tenths > 100 else tenths / 10
+                        ctas = round(waves * resident * self.gpu.sms)
+                        most, spans = [], []
+                        for _ in range(4):
+                            kernel.launch(
+                                ctas, threads, [out, sink, data, np.int32(kind), np.int32(rounds)], shared=shared
+                            )
+                            self.gpu.synchronize()
+                            found = out.read(np.uint64, 3 * ctas).reshape(-1, 3)
+                            most.append(float(np.bincount(found[:, 0].astype(int)).max()))
+                            spans.append(float(found[:, 2].max() - found[:, 1].min()))
+                        where = {"kind": name, "threads": threads, "resident": resident, "ctas": ctas}
+                        one_wave = one_wave or float(np.median(spans[1:]))
+                        self.results.add("waves", "most_ctas", most[1:], "CTAs", **where)
+                        self.results.add("waves", "time", [s / one_wave for s in spans[1:]], "waves", **where)
+        out.free()
+        sink.free()
+        data.free()
 
     def constants(self) -> None:
         """Constant loads by footprint, first and later passes; constant operands; lanes that differ."""

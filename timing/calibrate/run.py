@@ -57,6 +57,8 @@ STEPS = [
     "caches.first_touch",
     "caches.shared_lines",
     "caches.sharing",
+    "caches.rows",
+    "caches.waves",
     "caches.constants",
     "caches.fences",
     "grid.clocks",

@@ -62,6 +62,34 @@ extern "C" __global__ void __launch_bounds__(1024) read_all(unsigned* out, const
   if (sum == 0x12345678u) out[0] = 1;
 }
 
+// Each team of `team` threads (a warp, or a CTA) streams rows of `row` bytes, 16 bytes a thread and UNROLL such steps at a
+// time; rows one after the other over all teams of a persistent grid. Copies when to != 0.
+template <int UNROLL, bool COPY>
+__device__ __forceinline__ void rows(unsigned* out, const uint4* data, uint4* to, unsigned row, unsigned count, int team) {
+  const unsigned teams = gridDim.x * blockDim.x / team, member = threadIdx.x % team;
+  const unsigned words = row / 16;
+  unsigned sum = 0;
+  for (unsigned r = (blockIdx.x * blockDim.x + threadIdx.x) / team; r < count; r += teams) {
+    const unsigned long long base = static_cast<unsigned long long>(r) * words;
+    for (unsigned i = member; i < words; i += UNROLL * team) {
+      uint4 v[UNROLL];
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u)
+        if (i + u * team < words) v[u] = data[base + i + u * team];
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u)
+        if (i + u * team < words) {
+          if (COPY) to[base + i + u * team] = v[u];
+          else sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
+        }
+    }
+  }
+  if (sum == 0x12345678u) out[0] = 1;
+}
+#define ROWS(name, unroll, copy) \
+  extern "C" __global__ void __launch_bounds__(256) name(unsigned* out, const uint4* data, uint4* to, unsigned row, unsigned count, int team) { rows<unroll, copy>(out, data, to, row, count, team); }
+ROWS(rows_read_1, 1, false) ROWS(rows_read_4, 4, false) ROWS(rows_copy_1, 1, true) ROWS(rows_copy_4, 4, true)
+
 // A chain of dependent constant loads through a table, 64 bytes apart, over `words` words, twice. LDC with an index in a
 // vector register (UNIFORM 0: different for the compiler in every lane, equal at run time).
 __constant__ unsigned table[16384];

@@ -34,7 +34,7 @@ def gate(
         str,
         typer.Option(
             "--format",
-            help="stdout: text, json, junit, sarif, summary, annotations, benchmark-action, bencher.",
+            help="stdout: text, json, junit, sarif, summary, annotations, benchmark-action, bencher, csv.",
             metavar="FORMAT",
         ),
     ] = "text",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 from collections.abc import Callable
@@ -189,6 +191,22 @@ def bencher(result: Result) -> str:
     return json.dumps(out, indent=1, ensure_ascii=False) + "\n"
 
 
+_FACTS = ("registers", "spill_store_bytes", "spill_load_bytes", "stack_bytes", "static_shared_bytes",
+          "dynamic_shared_bytes", "ctas_per_sm", "occupancy", "limiter", "bound")  # fmt: skip
+
+
+def table(result: Result) -> str:
+    """CSV, a row a variant and target in the gate's order: times and resources before and now, to keep and to diff."""
+    out = io.StringIO()
+    names = [f"{name}_{side}" for name in _FACTS for side in ("before", "now")]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["kernel", "target", "status", "simulated_us_before", "simulated_us_now", *names])
+    for row in result.rows:
+        facts = [side[name] for name in _FACTS for side in (row.before, row.after)]
+        writer.writerow([row.name, row.target, row.status, row.before_us, row.after_us, *facts])
+    return out.getvalue()
+
+
 FORMATS: dict[str, Callable[[Result], str]] = {
     "text": text,
     "json": as_json,
@@ -198,4 +216,5 @@ FORMATS: dict[str, Callable[[Result], str]] = {
     "annotations": workflow_commands,
     "benchmark-action": benchmark_action,
     "bencher": bencher,
+    "csv": table,
 }

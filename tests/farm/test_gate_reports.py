@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -114,3 +116,10 @@ def test_benchmark_formats(result: Result) -> None:
     metrics = json.loads(FORMATS["bencher"](result))
     assert metrics["gemm BM=64 on l40s"]["latency"] == {"value": pytest.approx(11340.0)}
     assert all(set(m) == {"value"} for measures in metrics.values() for m in measures.values())
+
+
+def test_csv(result: Result) -> None:
+    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](result))))
+    assert [row["status"] for row in rows] == ["ok", "slower", "resources", "broken", "faster"]
+    assert rows[1]["kernel"] == "gemm BM=64" and float(rows[1]["simulated_us_now"]) == 11.34
+    assert rows[3]["simulated_us_now"] == "" and rows[0]["registers_before"] == rows[0]["registers_now"] == "96"

@@ -47,7 +47,7 @@ def print_sass(console: Console, variant: Variant, measured: Mapping[int, float]
     table.add_column("N-way", justify="right", no_wrap=True)
     table.add_column("sectors", justify="right", no_wrap=True)
     table.add_column("main reasons")
-    for line in variant.lines:
+    for line in _without_padding(variant.lines):
         cells: list[str | Text] = [f"{line.pc:#06x}"]
         if lines:
             cells.append(str(line.source_line or ""))
@@ -60,6 +60,12 @@ def print_sass(console: Console, variant: Variant, measured: Mapping[int, float]
         table.add_row(*cells)
     console.print(table)
     _legend(console, variant)
+
+
+def _without_padding(lines: list[Line]) -> list[Line]:
+    """The lines up to the last that is no NOP: what follows pads the code to a whole cache line."""
+    last = max((i for i, line in enumerate(lines) if line.sass.strip() != "NOP"), default=-1)
+    return lines[: last + 1]
 
 
 def _bar(line: Line, largest: float) -> Text:

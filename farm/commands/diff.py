@@ -185,7 +185,7 @@ def _print_runs(out: Console, a: str, b: str, found: PairedRuns) -> None:
             microseconds(c.time_b_us),
             f"{100 * (c.ratio - 1):+.1f} %",
             Text(c.judgement.verdict, STYLES[c.judgement.verdict]),
-            "; ".join(c.causes[:3]),
+            Text("; ".join(c.causes[:3])),
         )
     if found.comparisons:
         out.print(table)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from farm.commands import overview, page
+from farm.commands import insight, overview, page
 from farm.commands.measure import measure
 from interpreter.errors import FarmError, ToolchainError
 
@@ -43,6 +43,9 @@ OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of stdout; its ending names the format.")
 ]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginning of it.", metavar="RUN")]
+
+
+insight.register(app)
 
 
 def main() -> None:
@@ -299,54 +302,6 @@ def calibrate(
 
 
 @app.command()
-def show(
-    variant: Annotated[str, typer.Argument(help="RUN:N, or the run's name followed by N.", metavar="RUN:N")],
-    number: Annotated[int | None, typer.Argument(help="Number of the variant.", metavar="[N]")] = None,
-    target: TargetOption = None,
-    family: FamilyOption = None,
-    json_output: JsonOption = False,
-    store: StoreOption = None,
-) -> None:
-    """One variant: its figures and its SASS, with executed counts and where its warps spent their cycles."""
-    from farm.render import as_json, print_variant
-
-    run, _, text = variant.rpartition(":")
-    if not run or number is not None:
-        run, text = variant, str(number) if number is not None else ""
-    if not text.isdigit():
-        raise FarmError(f"variant {variant}: name it RUN:N, N being its number (the column `variant` of farm rank)")
-    database = _open(run, store)
-    chosen_family = _family_of(database, family) or _only(database, "family", "--family")
-    where = "v.family = ? AND v.variant = ?"
-    arguments: list[Any] = [chosen_family, int(text)]
-    chosen = _target_of(database, target)
-    if chosen is not None:
-        where, arguments = where + " AND v.target = ?", [*arguments, chosen]
-    rows = database.rows(
-        f"""
-        SELECT v.* EXCLUDE (status, failure, message, names), e.* EXCLUDE (family, variant, target),
-               m.time_us AS measured_us, m.spread AS measured_spread
-        FROM variants v
-        JOIN estimates e USING (family, variant, target)
-        LEFT JOIN measurements m USING (family, variant, target)
-        WHERE {where} ORDER BY tier <> 'cycle', tier <> 'sampled', target
-        """,
-        arguments,
-    )
-    if not rows:
-        raise FarmError(f"run {database.folder.name}: no variant {text} of {chosen_family} with a result")
-    row = {key: value for key, value in rows[0].items() if key not in database.parameters}
-    lines = database.rows(
-        "SELECT * FROM instructions WHERE family = ? AND variant = ? AND target = ? AND tier = ? ORDER BY pc",
-        [chosen_family, int(text), row["target"], row["tier"]],
-    )
-    if json_output:
-        sys.stdout.write(as_json({"variant": row, "instructions": lines}))
-    else:
-        print_variant(_console(), row, lines)
-
-
-@app.command()
 def targets(json_output: JsonOption = False) -> None:
     """The GPUs that estimates can be made for."""
     from farm.render import as_json, print_rows
@@ -465,13 +420,6 @@ def _family_of(database: Any, family: str | None) -> str | None:
     if family is not None and family not in families:
         raise FarmError(f"run {database.folder.name}: has no family {family} (families: {', '.join(families)})")
     return family
-
-
-def _only(database: Any, what: str, option: str) -> str:
-    families = list(database.folder.manifest.families)
-    if len(families) != 1:
-        raise FarmError(f"run {database.folder.name}: name one {what} with {option} ({', '.join(families)})")
-    return families[0]
 
 
 overview.register(app)

@@ -14,12 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from farm.database import RunDatabase, identifier
-from jobs.tables import STALL_COLUMNS
 
 SHA_DIGITS = 12
 # orders of `farm/queries/correlation.sql` that are no null models
 ESTIMATES = ("cycle", "sampled", "static", "best tier")
-SASS_COLUMNS = 72  # of a line of SASS shown
 
 
 def microseconds(value: float | None) -> str:
@@ -262,35 +260,6 @@ def print_rows(console: Console, rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*[_cell(value) for value in row.values()])
-    console.print(table)
-
-
-def print_variant(console: Console, row: dict[str, Any], instructions: list[dict[str, Any]]) -> None:
-    """One variant on one target: its figures, then its SASS with executed counts and where warps spent their cycles."""
-    print_figures(console, row)
-    if not instructions:
-        return
-    total = sum(sum(line[c] or 0.0 for c in STALL_COLUMNS) for line in instructions) or 1.0
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, justify in (
-        ("pc", "right"),
-        ("executed", "right"),
-        ("cycles", "right"),
-        ("SASS", "left"),
-        ("stalls", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=name != "stalls")  # type: ignore[arg-type]
-    for line in instructions:
-        stalls = sorted(((line[c] or 0.0, c.removeprefix("stall_")) for c in STALL_COLUMNS), reverse=True)
-        cycles = sum(value for value, _ in stalls)
-        main = [f"{name} {_percent(value / cycles)}" for value, name in stalls[:3] if cycles and value / cycles >= 0.1]
-        table.add_row(
-            f"{line['pc']:#06x}",
-            f"{line['executed'] or 0:.0f}",
-            _percent(cycles / total, 1) if cycles else "",
-            (line["sass"] or "")[:SASS_COLUMNS],
-            ", ".join(main) if cycles / total >= 0.005 else "",
-        )
     console.print(table)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,7 @@ from jobs.expression import close_match
 from jobs.funnel import passes_all, survivors
 from jobs.plan import Plan, Settings, excluded_rows, model_digest, plan_sweep
 from jobs.run_folder import Family, RunError, RunFolder
-from jobs.sweep import load_sweep
+from jobs.sweep import Sweep, load_sweep
 from jobs.tables import Rows, from_rows
 from jobs.work import DEFAULT_INSTRUCTIONS, WorkItem
 from timing.target import load_target
@@ -51,6 +51,7 @@ class Options:
     instructions: int = DEFAULT_INSTRUCTIONS
     allow_outside: bool = False
     retry: bool = False
+    adjust: Callable[[Sweep], Sweep] | None = None  # a change to every sweep before it is planned
 
 
 @dataclass(slots=True)
@@ -132,7 +133,7 @@ def _plans(paths: list[Path], options: Options) -> list[Plan]:
         twin = next((p.sweep for p in plans if p.sweep.name == sweep.name), None)
         if twin is not None:
             raise SubmitError(f"{sweep.path}: name: {sweep.name} is also the name of {twin.path}")
-        plans.append(plan_sweep(sweep, settings))
+        plans.append(plan_sweep(sweep if options.adjust is None else options.adjust(sweep), settings))
     return plans
 
 

@@ -1,7 +1,8 @@
 """The result tables: one schema each, written as zstd Parquet with the schema's version in the file's metadata.
 
 `variants` and `estimates` have a row a (family, variant, target), estimates also a tier; `instructions` a row a SASS
-line of each estimate; `measurements` a row a time measured on real hardware. Estimates are simulated, always.
+line of each estimate; `measurements` a row a time measured on real hardware, `profiles` a row a SASS line profiled
+there. Estimates are simulated, always.
 
 A new column needs no new version: files written before it read as null there. Any other change does.
 """
@@ -107,6 +108,19 @@ _MEASUREMENTS: list[tuple[str, pa.DataType]] = [
     ("source", pa.string()),
 ]
 
+_PROFILES: list[tuple[str, pa.DataType]] = [
+    *_KEY,
+    ("pc", pa.int32()),
+    ("sass", pa.string()),
+    ("executed", pa.float64()),
+    ("thread_executed", pa.float64()),
+    ("sectors", pa.float64()),
+    ("wavefronts", pa.float64()),
+    ("samples", pa.float64()),
+    ("source", pa.string()),
+    *[(column, pa.float32()) for column in STALL_COLUMNS],  # samples
+]
+
 SCHEMAS: dict[str, pa.Schema] = {
     name: pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode(), TABLE_KEY: name.encode()})
     for name, fields in {
@@ -114,6 +128,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         "estimates": _ESTIMATES,
         "instructions": _INSTRUCTIONS,
         "measurements": _MEASUREMENTS,
+        "profiles": _PROFILES,
     }.items()
 }
 

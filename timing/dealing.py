@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LAST_ROUNDS = 16
-
 
 @dataclass(frozen=True, slots=True)
 class Deal:
@@ -39,9 +37,6 @@ def deal(ctas: int, sm_count: int, resident: int, completions: np.ndarray, jitte
     if rest <= 0:
         least, above = divmod(ctas, sm_count)
         return Deal(least + (above > 0), least, above, 1.0)
-    # in a long launch only the end matters: fast SMs have taken more by then, and all are where they would be anyway
-    skipped = max(rest // sm_count - LAST_ROUNDS, 0)
-    rest -= skipped * sm_count
     # no SM takes more than twice its share of the rest, or one filling, whichever is more
     wanted = min(rest, 2 * -(-rest // sm_count) + resident)
     ends = np.asarray(completions, np.float64)
@@ -52,7 +47,7 @@ def deal(ctas: int, sm_count: int, resident: int, completions: np.ndarray, jitte
     freed = ends[None, :wanted] * speed[:, None]
     # places are handed out as they come free, at equal times round the SMs
     order = np.argsort(freed.T.ravel(), kind="stable")[:rest]
-    counts = resident + skipped + np.bincount(order % sm_count, minlength=sm_count)
+    counts = resident + np.bincount(order % sm_count, minlength=sm_count)
     least, most = int(counts.min()), int(counts.max())
     pace = float(speed[counts == most].max())
     return Deal(most, least, int((counts > least).sum()), pace)

@@ -34,7 +34,7 @@ from timing.target_parameters import l2_hit_share, l2_reach, local_dram_share, p
 from timing.traffic import SECTOR_BYTES, Region, local_bytes_per_warp, regions_of
 
 TENSOR_IN_USE = 0.1  # share of the time from which on the clock is that of tensor work
-FEW_WAVES = 8.0  # up to here the last wave is a share of the time that counts
+FEW_WAVES = 8.0  # up to here it counts how the last wave is dealt; in longer launches all SMs end about together
 INSTRUCTION_BUDGET = 1_500_000  # warp instructions timed for one estimate, about; whole CTAs always
 
 
@@ -263,7 +263,7 @@ def _simulate(
         single = _replay(rows, _slice(trace, longest), 1, 1, warps, p, lines, shares, n_rows)
         alone = traced_work(trace)[longest] / single.simulated_cycles
         uneven_cycles = makespan(uneven.grid(), geometry.sm_count, geometry.resident, rate, min(alone, rate))
-    elif geometry.waves > 1.0:
+    elif 1.0 < geometry.waves < FEW_WAVES:
         dealt = deal(
             geometry.ctas, geometry.sm_count, geometry.resident, np.sort(run.done), _jitter(target, run.stalls)
         )
@@ -271,14 +271,13 @@ def _simulate(
         pace = dealt.pace
         p = parameters(target, occ, geometry, footprint)
         p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
-        if geometry.most < m or geometry.waves < FEW_WAVES:
-            # again with the CTAs it really gets, and with the larger shares at the end when other SMs are done
-            if geometry.most > m:  # leave out whole fillings, so that what is timed ends as the launch does
-                resident = geometry.resident
-                m = max(geometry.most - -(-(geometry.most - m) // resident) * resident, min(resident, m))
-            m = min(m, geometry.most)
-            p[sp.TAIL_AFTER] = max(p[sp.TAIL_AFTER] - (geometry.most - m), 1.0) if dealt.above_least else 0.0
-            run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)
+        # again with the CTAs it really gets, and with the larger shares at the end when other SMs are done
+        if geometry.most > m:  # leave out whole fillings, so that what is timed ends as the launch does
+            resident = geometry.resident
+            m = max(geometry.most - -(-(geometry.most - m) // resident) * resident, min(resident, m))
+        m = min(m, geometry.most)
+        p[sp.TAIL_AFTER] = max(p[sp.TAIL_AFTER] - (geometry.most - m), 1.0) if dealt.above_least else 0.0
+        run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)
     traffic = run.traffic
     total = geometry.most
     cycles = run.simulated_cycles

@@ -107,11 +107,12 @@ def test_every_operation_has_its_kernels() -> None:
 
 
 def test_steps_are_methods() -> None:
+    from timing.calibrate.caches import Caches
     from timing.calibrate.core import Core
     from timing.calibrate.grid import Grid
     from timing.calibrate.memory import Memory
 
-    classes = {"core": Core, "memory": Memory, "grid": Grid}
+    classes = {"core": Core, "memory": Memory, "caches": Caches, "grid": Grid}
     assert set(classes) == set(GROUPS)
     for step in STEPS:
         section, _, method = step.partition(".")

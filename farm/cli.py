@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from farm.commands.ray_option import complete_ray_option
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -39,6 +40,7 @@ RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginn
 
 def main() -> None:
     """Entry point: one message a failure, no traceback unless FARM_DEBUG is set."""
+    sys.argv[1:] = complete_ray_option(sys.argv[1:])
     try:
         app()
     except KeyboardInterrupt:
@@ -53,7 +55,7 @@ def main() -> None:
 
 
 def _report(error: Exception) -> int:
-    from farm.executors import ExecutorError
+    from farm.executors.interface import ExecutorError
     from farm.submit import Interrupted
 
     if isinstance(error, Interrupted):
@@ -118,6 +120,18 @@ def submit(
     instructions: Annotated[
         int, typer.Option(min=1, help="Instructions a warp may issue before it counts as an endless loop.")
     ] = 20_000_000,
+    memory: Annotated[
+        float, typer.Option(min=0.1, help="GiB of memory a variant may need beyond what its worker holds anyway.")
+    ] = 8.0,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            envvar="RAY_ADDRESS",
+            metavar="[ADDRESS]",
+            help="Run on the Ray cluster at HOST:PORT, or `auto`; without an address on a Ray started here.",
+        ),
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let a sweep name files outside its folder.")
@@ -147,7 +161,9 @@ def submit(
         seconds=seconds,
         instructions=instructions,
         allow_outside=allow_outside,
+        memory=int(memory * 2**30),
         retry=retry,
+        ray=ray,
     )
     console = _stderr()
     outcome = run_submission(sweeps, options, open_store(store), console)

@@ -103,3 +103,14 @@ def evaluate_slowly(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantRe
         if event[0] == "begin":
             time.sleep(0.25)
         yield event
+
+
+def evaluate_with_a_hoard(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
+    """Mishap 1 takes memory until it is stopped."""
+    for index, item in enumerate(items):
+        yield "begin", index, None
+        hoard = []
+        while dict(item.names).get("MISHAP") == 1 and len(hoard) < 64:
+            hoard.append(b"x" * (16 << 20))
+            time.sleep(0.05)
+        yield "done", index, result_of(item)

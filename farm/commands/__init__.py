@@ -1,0 +1,1 @@
+"""Commands of `farm`, one file each."""

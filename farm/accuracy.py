@@ -59,7 +59,8 @@ def _times(rows: list[dict[str, Any]]) -> list[str]:
             f" {_percent(row['p90_error'])} | {nulls} |"
         )
     values = {
-        name: [row[name] for row in best if row[name] is not None] for name in ("spearman", "top1_loss", "median_error")
+        name: [row[name] for row in best if row[name] is not None]
+        for name in ("spearman", "top1_loss", "median_error")
     }
     out += [
         "",
@@ -103,7 +104,9 @@ def _stalls(database: RunDatabase, profiles: Path) -> list[str]:
             result = agreement(np.nan_to_num(estimated), read_profile(path))
             if result is not None:
                 found.append(result)
-                out.append(f"| {family} | {number} | {_percent(result.top_lines, 0)} | {result.reason_distance:.2f} |")
+                out.append(
+                    f"| {family} | {number} | {_percent(result.top_lines, 0)} | {result.reason_distance:.2f} |"
+                )
     if not found:
         raise FarmError(f"{profiles}: no profile of a variant of this run (FAMILY/*profile.N.csv or .csv.gz)")
     lines = sum(r.top_lines for r in found) / len(found)

@@ -21,7 +21,7 @@ def accuracy_page(database: RunDatabase, profiles: Path | None = None) -> str:
     """The page as Markdown. `profiles` holds a folder a family with Nsight source pages (`*profile.N.csv[.gz]`)."""
     rows = [row for row in correlation_rows(database) if row["family"] in database.folder.manifest.families]
     if not rows:
-        raise FarmError(f"run {database.folder.path.name}: no measured times to compare with")
+        raise FarmError(f"run {database.folder.name}: no measured times to compare with")
     out = [
         "# Accuracy",
         "",

@@ -8,13 +8,11 @@ inputs.zip        the sweeps' files, for `farm resume` where the originals are n
 
 from __future__ import annotations
 
-import contextlib
 import json
-from pathlib import Path
 from typing import Any
 
 from farm.events import Progress
-from jobs.run_folder import RunFolder, write_atomically
+from jobs.run_folder import RunFolder
 
 PROGRESS, CANCEL, SUBMISSION, INPUTS = "progress.json", "cancel.json", "submission.json", "inputs.zip"
 
@@ -27,18 +25,18 @@ class Board:
 
     def write(self, name: str, content: bytes) -> None:
         """Put a note in place of an older one, whole or not at all."""
-        write_atomically(self._path(name), content)
+        self._folder.blobs.write(name, content)
 
     def read(self, name: str) -> bytes | None:
         """A note's content, None when there is none."""
         try:
-            return self._path(name).read_bytes()
+            return self._folder.blobs.read(name)[0]
         except FileNotFoundError:
             return None
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._path(name).unlink()
+        """Take a note away, if it is there."""
+        self._folder.blobs.delete([name])
 
     def progress(self) -> Progress | None:
         """The latest snapshot; None when there is none, or none that this version can read."""
@@ -60,6 +58,3 @@ class Board:
         except ValueError:
             return None
         return found if isinstance(found, dict) else None
-
-    def _path(self, name: str) -> Path:
-        return self._folder.path / name

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="Folder or file:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
+    typer.Option("--store", help="Folder, file:// or s3:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
 ]
 TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="Only this target.")]
 FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this family of a run with several.")]
@@ -57,10 +57,11 @@ def main() -> None:
 def _report(error: Exception) -> int:
     from farm.executors.interface import ExecutorError
     from farm.submit import Interrupted
+    from jobs.blobs import StorageError
 
     if isinstance(error, Interrupted):
         return _say(f"{error}. To go on, give the same command again.", 130)
-    if isinstance(error, ToolchainError | ExecutorError):
+    if isinstance(error, ToolchainError | ExecutorError | StorageError):
         return _say(f"error: {error}", 3)
     if isinstance(error, FarmError):
         return _say(f"error: {error}", 2)
@@ -198,12 +199,12 @@ def status(
     from farm.store import open_store
 
     opened = open_store(store)
-    names = [opened.find(run).path.name] if run is not None else opened.runs()
+    names = [opened.find(run).name] if run is not None else opened.runs()
     rows = [row for name in names for row in run_status(opened.find(name))]
     if json_output:
         sys.stdout.write(as_json(rows))
     elif not rows:
-        print(f"no runs in {opened.path}", file=sys.stderr)
+        print(f"no runs in {opened.location}", file=sys.stderr)
     else:
         print_rows(_console(), rows)
 
@@ -247,7 +248,7 @@ def correlate(
         sys.stdout.write(as_json(rows))
     elif not rows:
         raise FarmError(
-            f"run {database.folder.path.name}: no measured times to compare with (farm submit --measured FILE)"
+            f"run {database.folder.name}: no measured times to compare with (farm submit --measured FILE)"
         )
     elif groups:
         print_rows(_console(), rows)
@@ -327,7 +328,7 @@ def show(
         arguments,
     )
     if not rows:
-        raise FarmError(f"run {database.folder.path.name}: no variant {text} of {chosen_family} with a result")
+        raise FarmError(f"run {database.folder.name}: no variant {text} of {chosen_family} with a result")
     row = {key: value for key, value in rows[0].items() if key not in database.parameters}
     lines = database.rows(
         "SELECT * FROM instructions WHERE family = ? AND variant = ? AND target = ? AND tier = ? ORDER BY pc",
@@ -382,7 +383,7 @@ def query(
     opened = open_store(store)
     names = opened.runs()
     if run is None and not names:
-        raise FarmError(f"the store {opened.path} holds no runs (begin with `farm submit SWEEP`)")
+        raise FarmError(f"the store {opened.location} holds no runs (begin with `farm submit SWEEP`)")
     rows = _open(run or names[-1], store).rows(sql)
     if csv_output:
         sys.stdout.write(as_csv(rows))
@@ -445,21 +446,21 @@ def _target_of(database: Any, target: str | None) -> str | None:
     known = sorted({name for family in database.folder.manifest.families.values() for name in family.targets})
     name = target if target in known else load_target(target).name
     if name not in known:
-        raise FarmError(f"run {database.folder.path.name}: has no target {name} (targets: {', '.join(known)})")
+        raise FarmError(f"run {database.folder.name}: has no target {name} (targets: {', '.join(known)})")
     return name
 
 
 def _family_of(database: Any, family: str | None) -> str | None:
     families = list(database.folder.manifest.families)
     if family is not None and family not in families:
-        raise FarmError(f"run {database.folder.path.name}: has no family {family} (families: {', '.join(families)})")
+        raise FarmError(f"run {database.folder.name}: has no family {family} (families: {', '.join(families)})")
     return family
 
 
 def _only(database: Any, what: str, option: str) -> str:
     families = list(database.folder.manifest.families)
     if len(families) != 1:
-        raise FarmError(f"run {database.folder.path.name}: name one {what} with {option} ({', '.join(families)})")
+        raise FarmError(f"run {database.folder.name}: name one {what} with {option} ({', '.join(families)})")
     return families[0]
 
 

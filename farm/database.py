@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from interpreter.errors import FarmError
+from jobs.blobs import Blobs
+from jobs.parts import Part
 from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
@@ -29,13 +34,28 @@ class RunDatabase:
         self.folder = folder
         self._connection = duckdb.connect(":memory:")
         for name in SCHEMAS:
-            self._connection.register(f"_{name}", folder.read(name))
+            self._open(name)
             if name != "variants":
                 self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM _{name}")
         self._connection.execute(self._variants_view())
         self._connection.execute(self._groups_view())
         for query in QUERIES:
             self._connection.execute((files("farm") / "queries" / query).read_text())
+
+    def _open(self, name: str) -> None:
+        """Make a table known as `_name`, without reading it: from files by DuckDB itself, from elsewhere by pyarrow.
+
+        Either way DuckDB gets the exact list of files, and reads the columns and row groups that a query needs.
+        """
+        blobs, parts = self.folder.blobs, self.folder.manifest.parts.get(name, [])
+        paths = [blobs.local_path(part.blob) for part in parts]
+        if not parts:
+            self._connection.register(f"_{name}", SCHEMAS[name].empty_table())
+        elif None not in paths:
+            files = ", ".join(_text(str(path)) for path in paths)
+            self._connection.execute(f"CREATE VIEW _{name} AS SELECT * FROM read_parquet([{files}])")
+        else:
+            self._connection.register(f"_{name}", dataset(blobs, name, parts))
 
     @property
     def parameters(self) -> list[str]:
@@ -80,6 +100,28 @@ class RunDatabase:
         if not selects:
             selects = ["SELECT ''::VARCHAR AS family, 0 AS variant, ''::VARCHAR AS \"group\" WHERE false"]
         return f"CREATE VIEW groups AS {' UNION ALL '.join(selects)}"
+
+
+def dataset(blobs: Blobs, name: str, parts: Sequence[Part]) -> ds.FileSystemDataset:
+    """A table's parts as a dataset. Parts outside the families and variants of a filter are not opened."""
+    filesystem, base = blobs.filesystem()
+    form = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
+    fragments = [
+        form.make_fragment(
+            f"{base}/{part.blob}", filesystem, partition_expression=_range_of(part), file_size=part.bytes
+        )
+        for part in parts
+    ]
+    return ds.FileSystemDataset(fragments, SCHEMAS[name], form, filesystem)
+
+
+def _range_of(part: Part) -> pc.Expression:
+    """What holds of every row of a part."""
+    (first, low), (last, high) = part.first, part.last
+    family = pc.field("family")
+    if first != last:
+        return (family >= first) & (family <= last)
+    return (family == first) & (pc.field("variant") >= low) & (pc.field("variant") <= high)
 
 
 def _text(value: str) -> str:

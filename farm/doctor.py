@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farm.executors.interface import default_jobs
-from farm.store import open_store
+from farm.store import LocalStore, open_store
 from interpreter.disassembly import cache_directory
 from interpreter.errors import FarmError
 from interpreter.toolchain import TOOL_NAMES, find_tools
+from jobs.blobs import StorageError
 
 PACKAGES = ("numpy", "numba", "llvmlite", "pyarrow", "duckdb", "pydantic", "typer", "rich", "PyYAML", "pyelftools")
 REQUIRED_TOOLS = ("nvcc", "ptxas", "nvdisasm")  # cuobjdump only looks into fat binaries
@@ -85,8 +86,14 @@ def _store(uri: str | None) -> Finding:
         store = open_store(uri)
     except FarmError as error:
         return Finding("store", uri or "", str(error), fatal=True)
-    finding = _folder("store", store.path.resolve())
-    return Finding("store", f"{finding.value}, {len(store.runs())} run(s)", finding.problem, finding.fatal)
+    if isinstance(store, LocalStore):
+        finding = _folder("store", store.path.resolve())
+    else:
+        finding = Finding("store", store.location)
+    try:
+        return Finding("store", f"{finding.value}, {len(store.runs())} run(s)", finding.problem, finding.fatal)
+    except StorageError as error:
+        return Finding("store", store.location, str(error), fatal=True)
 
 
 def _memory_bytes() -> int:

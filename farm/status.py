@@ -19,7 +19,7 @@ def run_status(folder: RunFolder) -> list[dict[str, Any]]:
             classes = sorted(set(failed.values()))
             rows.append(
                 {
-                    "run": folder.path.name,
+                    "run": folder.name,
                     "family": family.name,
                     "target": target,
                     "state": "complete" if folder.manifest.complete else "unfinished",

@@ -22,7 +22,7 @@ from farm.executors.process_pool import ProcessPool
 from farm.measured import MeasuredError, read_measured
 from farm.progress import Reporter
 from farm.sink import Sink
-from farm.store import LocalStore
+from farm.store import Store
 from interpreter.disassembly import cache_directory
 from interpreter.errors import FarmError
 from jobs.expression import close_match
@@ -86,7 +86,7 @@ Listen = Callable[[Telemetry], None]
 
 
 def submit(
-    paths: list[Path], options: Options, store: LocalStore, console: Console, listeners: Sequence[Listen] = ()
+    paths: list[Path], options: Options, store: Store, console: Console, listeners: Sequence[Listen] = ()
 ) -> Outcome:
     """Evaluate sweeps into one run of `store`, redoing nothing that is finished.
 
@@ -266,7 +266,7 @@ def _register(folder: RunFolder, plan: Plan, options: Options) -> None:
             "l2": f"it was made with --l2 {known.identity.get('l2')}",
         }
         why = " and ".join(text for key, text in reasons.items() if known.identity.get(key) != identity[key])
-        raise RunError(f"run {folder.path.name}: {why} since it was made; choose another --run name")
+        raise RunError(f"run {folder.name}: {why} since it was made; choose another --run name")
     targets = list(dict.fromkeys([*(known.targets if known else []), *plan.targets]))
     planned = max(len(plan.numbers), known.planned if known else 0)
     folder.manifest.families[sweep.name] = Family(

@@ -1,33 +1,43 @@
-"""A run's folder: Parquet parts named by their content, and a manifest that says which of them count.
+"""A run: Parquet parts named by their content, and a manifest that says which of them count.
 
-Layout: `manifest.json`, `parts/<table>-<hash>.parquet`, `lock`. A part is written under a temporary name and renamed;
-then the manifest is replaced the same way. So whatever a kill leaves behind, the manifest names whole files only, and
-what it does not name never happened: the next submission removes it and does that work again.
+Layout: `manifest.json`, `parts/<table>-<hash>.<epoch>.parquet`, a lock. Parts are published whole; then the manifest is
+replaced at once. So whatever a kill leaves behind, the manifest names whole files only, and what it does not name never
+happened: the next submission removes it and does that work again.
+
+Each process that takes the lock has a larger epoch than those before it, and claims the manifest with it before it
+writes anything. Where a lock can be lost (a lease in object storage), the manifest is replaced only if it is still the
+one this process wrote last: one that has lost the lock without knowing cannot publish anything. It cannot delete what
+its successor needs either: parts carry the epoch for which they were written, and orphans are removed only when they
+are of earlier epochs than one's own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from interpreter.errors import FarmError
-from jobs.tables import SCHEMA_VERSION, SCHEMAS, read_table, write_table
+from jobs import parts
+from jobs.blobs import Absent, Blobs, Busy, Conflict, LocalBlobs, Lock, StorageError, describe_owner, owner_text
+from jobs.parts import Part
+from jobs.tables import SCHEMA_VERSION, SCHEMAS
 
 MANIFEST = "manifest.json"
-MERGED_BYTES = 64 << 20  # parts are merged up to this size: few files, and a merge fits memory
 
 
 class RunError(FarmError):
     """A run that is not there, is being written by another process, or was made from something else."""
+
+
+class RunBusy(RunError, Busy):
+    """Another process is writing the run."""
 
 
 @dataclass(slots=True)
@@ -50,24 +60,28 @@ class Manifest:
     run: str
     complete: bool = False
     schema_version: int = SCHEMA_VERSION
+    epoch: int = 0  # of the process that wrote it
+    revision: int = 0  # counts its replacements
+    writer: dict[str, Any] = field(default_factory=dict)  # host, process id, user
     families: dict[str, Family] = field(default_factory=dict)
-    parts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # table -> [{file, rows, bytes}]
+    parts: dict[str, list[Part]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        content = {
-            "run": self.run,
-            "complete": self.complete,
-            "schema_version": self.schema_version,
-            "families": {name: _as_dict(family) for name, family in self.families.items()},
-            "parts": self.parts,
-        }
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        content["families"] = {name: _as_dict(family) for name, family in self.families.items()}
+        content["parts"] = {name: [part.to_json() for part in found] for name, found in self.parts.items()}
         return json.dumps(content, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
+    def from_json(cls, text: str | bytes) -> Manifest:
         content = json.loads(text)
         content["families"] = {name: Family(**family) for name, family in content["families"].items()}
+        content["parts"] = {name: [Part.from_json(part) for part in found] for name, found in content["parts"].items()}
         return cls(**content)
+
+    def named(self) -> set[str]:
+        """Blobs of the parts that count."""
+        return {part.blob for found in self.parts.values() for part in found}
 
 
 def _as_dict(family: Family) -> dict[str, Any]:
@@ -75,174 +89,260 @@ def _as_dict(family: Family) -> dict[str, Any]:
 
 
 class RunFolder:
-    """One run on disk. Reading needs no lock; `writing()` takes it."""
+    """One run in a folder or in other storage. Reading needs no lock; `writing()` takes it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.manifest = Manifest(run=path.name)
+    def __init__(self, where: Path | Blobs) -> None:
+        self.blobs: Blobs = LocalBlobs(where) if isinstance(where, Path) else where
+        self.name = self.blobs.name
+        self.manifest = Manifest(run=self.name)
+        self.epoch = 0  # while writing: larger than that of every earlier writer
+        self._tag: str | Absent = Absent()
+        self._lock: Lock | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where it is, for messages; a folder of this machine only where the store is one."""
+        return Path(self.blobs.location)
 
     @property
     def exists(self) -> bool:
-        return (self.path / MANIFEST).is_file()
+        try:
+            self.blobs.read(MANIFEST)
+        except FileNotFoundError:
+            return False
+        return True
 
     def load(self) -> RunFolder:
         """Read the manifest. Raises RunError when there is none or it is of another schema version."""
+        where = self.blobs.location
         try:
-            text = (self.path / MANIFEST).read_text()
-        except OSError:
-            raise RunError(f"{self.path}: no run here (no {MANIFEST})") from None
+            text, tag = self.blobs.read(MANIFEST)
+        except FileNotFoundError:
+            raise RunError(f"{where}: no run here (no {MANIFEST})") from None
         try:
             found = json.loads(text).get("schema_version")
             if found != SCHEMA_VERSION:
                 raise RunError(
-                    f"{self.path}: tables of schema version {found}, this program reads {SCHEMA_VERSION}; submit again"
+                    f"{where}: tables of schema version {found}, this program reads {SCHEMA_VERSION}; submit again"
                 )
             self.manifest = Manifest.from_json(text)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{self.path}/{MANIFEST}: not a manifest: {error}") from None
+            raise RunError(f"{where}/{MANIFEST}: not a manifest: {error}") from None
+        self._tag = tag
         return self
 
     @contextlib.contextmanager
-    def writing(self) -> Any:
-        """Hold the run's lock: one writer at a time. The system releases it when the process dies, however it dies."""
-        (self.path / "parts").mkdir(parents=True, exist_ok=True)
-        with open(self.path / "lock", "a+") as lock:
-            _take(lock, self.path)
-            if self.exists:
+    def writing(self) -> Iterator[RunFolder]:
+        """Hold the run's lock: one writer at a time, whose `epoch` is larger than any before.
+
+        Raises RunBusy when another process has it, StorageError when the storage fails.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context(self.blobs.locked())
+            except Busy as error:
+                raise RunBusy(str(error)) from None
+            self._lock = lock
+            stack.callback(self._unlocked)
+            with contextlib.suppress(FileNotFoundError):
+                self.blobs.read(MANIFEST)
                 self.load()
+            self.epoch = max(lock.epoch, self.manifest.epoch + 1)
+            self.manifest.writer = owner_text()
+            self.save()
             self._remove_orphans()
             yield self
 
-    def files(self, table: str) -> list[Path]:
-        """The parts of `table` that count."""
-        return [self.path / "parts" / part["file"] for part in self.manifest.parts.get(table, [])]
+    def _unlocked(self) -> None:
+        self._lock = None
+        self.epoch = 0
+
+    # ---- reading
 
     def read(self, table: str, columns: list[str] | None = None) -> pa.Table:
-        """All rows of `table`, empty when it has none."""
-        try:
-            try:
-                found = [read_table(path, columns) for path in self.files(table)]
-            except FileNotFoundError:  # a writer has merged parts since the manifest was read
-                found = [read_table(path, columns) for path in self.load().files(table)]
-        except (OSError, ValueError) as error:
-            raise RunError(f"run {self.manifest.run}: {error}") from None
+        """All rows of `table`, empty when it has none. In memory: for tables as large as `instructions`, see `scan`."""
+        found = list(self.scan(table, columns))
         if found:
             return pa.concat_tables(found)
         empty = SCHEMAS[table].empty_table()
         return empty.select(columns) if columns else empty
 
+    def scan(
+        self,
+        table: str,
+        columns: list[str] | None = None,
+        family: str | None = None,
+        variant: int | None = None,
+        batch: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The rows of `table` as Arrow tables, a batch at a time, of one family or variant where given.
+
+        `batch` is applied to each. Parts that cannot hold the variant are not opened.
+        """
+        seen = 0
+        try:
+            for rows in self._scan(table, columns, family, variant):
+                seen += 1
+                yield batch(rows) if batch else rows
+        except FileNotFoundError:  # a writer has merged parts since the manifest was read
+            if seen:
+                raise RunError(f"run {self.name}: was changed while it was read; try again") from None
+            for rows in self.load()._scan(table, columns, family, variant):
+                yield batch(rows) if batch else rows
+
+    def _scan(
+        self, table: str, columns: list[str] | None, family: str | None, variant: int | None
+    ) -> Iterator[pa.Table]:
+        wanted = [name for name, value in (("family", family), ("variant", variant)) if value is not None]
+        read = None if columns is None else list(dict.fromkeys([*columns, *wanted]))
+        for part in self.manifest.parts.get(table, []):
+            if not _may_hold(part, family, variant):
+                continue
+            try:
+                for rows in parts.batches(self.blobs, part, read):
+                    if family is not None:
+                        rows = rows.filter(pc.equal(rows.column("family"), family))
+                    if variant is not None:
+                        rows = rows.filter(pc.equal(rows.column("variant"), variant))
+                    if rows.num_rows:
+                        yield rows.select(columns) if columns is not None else rows
+            except ValueError as error:
+                raise RunError(f"run {self.name}: {error}") from None
+
     def done(self, family: str, tier: str) -> set[tuple[int, str]]:
         """(variant, target) pairs of `family` that have a result of `tier`, failed ones too."""
-        table = self.read("estimates", ["family", "variant", "target", "tier"])
-        rows = zip(*(table.column(name).to_pylist() for name in ("family", "variant", "target", "tier")), strict=True)
-        return {(variant, target) for name, variant, target, of in rows if name == family and of == tier}
+        found: set[tuple[int, str]] = set()
+        for rows in self.scan("estimates", ["variant", "target", "tier"], family=family):
+            rows = rows.filter(pc.equal(rows.column("tier"), tier))
+            found.update(zip(rows.column("variant").to_pylist(), rows.column("target").to_pylist(), strict=True))
+        return found
 
     # ---- writing: only under the lock
 
-    def add(self, tables: dict[str, pa.Table]) -> None:
-        """Write tables as new parts, then the manifest that names them."""
-        for name, table in tables.items():
-            part = self._write_part(name, table)
-            if part not in self.manifest.parts.setdefault(name, []):  # the same rows again, after an interruption
-                self.manifest.parts[name].append(part)
+    def add(self, tables: Mapping[str, pa.Table]) -> None:
+        """Write tables as new parts, then the manifest that names them. Small parts are merged when there are many."""
+        self.publish(self.stage(tables))
+
+    def stage(self, tables: Mapping[str, pa.Table]) -> dict[str, Part]:
+        """Write tables as parts that do not count yet."""
+        return parts.stage(self.blobs, self.epoch, tables)
+
+    def publish(self, staged: Mapping[str, Part], *more: Mapping[str, Part]) -> None:
+        """Name parts in the manifest: from now on they count. Workers may have staged them with `jobs.parts.stage`."""
+        for group in (staged, *more):
+            for name, part in group.items():
+                known = self.manifest.parts.setdefault(name, [])
+                if not any(part.same_content(other) for other in known):  # the same rows again, after an interruption
+                    known.append(part)
         self.save()
+        self._merge({name: found for name in self.manifest.parts if (found := parts.due(self.manifest.parts[name]))})
 
     def replace(self, name: str, table: pa.Table) -> None:
         """Make `table` the only part of `name` (or none, when it is empty)."""
-        self.manifest.parts[name] = [self._write_part(name, table)] if table.num_rows else []
+        old = self.manifest.parts.get(name, [])
+        self.manifest.parts[name] = list(self.stage({name: table}).values())
         self.save()
-        self._remove_orphans()
+        self._discard(old)
 
     def finish(self) -> None:
-        """Merge small parts into larger ones and mark the run complete."""
-        for name, parts in list(self.manifest.parts.items()):
-            merged = []
-            for group in _groups(parts):
-                if len(group) == 1:
-                    merged += group
-                    continue
-                table = pa.concat_tables([read_table(self.path / "parts" / part["file"]) for part in group])
-                merged.append(self._write_part(name, table.unify_dictionaries().combine_chunks()))
-            self.manifest.parts[name] = merged
+        """Merge small parts into large ones, sorted by variant, and mark the run complete."""
         self.manifest.complete = True
-        self.save()
-        self._remove_orphans()
+        merged = self._merge({name: parts.unmerged(found) for name, found in self.manifest.parts.items()})
+        if not merged:
+            self.save()
 
     def drop(self, rejected: Callable[[dict[str, Any]], bool]) -> int:
         """Remove results whose estimate row `rejected` picks, from all tables; returns how many estimates went."""
-        rows = self.read("estimates", ["family", "variant", "target", "tier", "status", "failure"]).to_pylist()
-        gone = {(r["family"], r["variant"], r["target"]) for r in rows if rejected(r)}
+        gone: dict[tuple[str, int], set[str]] = {}
+        columns = ["family", "variant", "target", "tier", "status", "failure"]
+        for rows in self.scan("estimates", columns):
+            for row in rows.to_pylist():
+                if rejected(row):
+                    gone.setdefault((row["family"], row["variant"]), set()).add(row["target"])
         if not gone:
             return 0
-        for name in ("variants", "estimates", "instructions"):
-            table = self.read(name)
-            keys = zip(*(table.column(c).to_pylist() for c in ("family", "variant", "target")), strict=True)
-            kept = table.filter(pa.array([key not in gone for key in keys], type=pa.bool_()))
-            self.manifest.parts[name] = [self._write_part(name, kept)] if kept.num_rows else []
-        self.save()
-        self._remove_orphans()
-        return len(gone)
+
+        def kept(rows: pa.Table) -> pa.Table:
+            keys = zip(*(rows.column(c).to_pylist() for c in ("family", "variant", "target")), strict=True)
+            stays = [target not in gone.get((family, variant), ()) for family, variant, target in keys]
+            return rows.filter(pa.array(stays, pa.bool_()))
+
+        touched = {
+            name: [
+                part
+                for part in self.manifest.parts.get(name, [])
+                if any(_may_hold(part, family, variant) for family, variant in gone)
+            ]
+            for name in ("variants", "estimates", "instructions")
+        }
+        self._merge(touched, kept)
+        return sum(len(targets) for targets in gone.values())
 
     def save(self) -> None:
-        """Replace the manifest."""
-        write_atomically(self.path / MANIFEST, self.manifest.to_json().encode())
+        """Replace the manifest. Raises RunBusy when another process has taken the run over."""
+        if self._lock is not None:
+            self._lock.check()
+            self.manifest.epoch = self.epoch
+        self.manifest.revision += 1
+        try:
+            self._tag = self.blobs.write(MANIFEST, self.manifest.to_json().encode(), self._tag)
+        except Conflict:
+            raise self._taken_over() from None
 
-    def _write_part(self, name: str, table: pa.Table) -> dict[str, Any]:
-        folder = self.path / "parts"
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{name}-{os.getpid()}.tmp"
-        write_table(table, temporary)
-        content = temporary.read_bytes()
-        final = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, final)
-        return {"file": final.name, "rows": table.num_rows, "bytes": len(content)}
+    def _taken_over(self) -> FarmError:
+        try:
+            owner = Manifest.from_json(self.blobs.read(MANIFEST)[0]).writer
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return StorageError(f"run {self.name}: its manifest was removed while it was written")
+        return RunBusy(
+            f"run {self.name}: taken over by {describe_owner(owner)} while this process did not answer; "
+            "nothing of it is lost, and the other goes on with it"
+        )
+
+    def _merge(self, groups: Mapping[str, list[Part]], keep: Callable[[pa.Table], pa.Table] | None = None) -> bool:
+        """Replace each group of parts by its merged rows; returns whether there was anything to do."""
+        old: list[Part] = []
+        for name, group in groups.items():
+            if not group:
+                continue
+            try:
+                new = parts.merge(self.blobs, self.epoch, name, group, keep)
+            except FileNotFoundError as error:
+                raise StorageError(f"run {self.name}: a part that its manifest names is missing: {error}") from None
+            rows = sum(part.rows for part in group)
+            if keep is None and sum(part.rows for part in new) != rows:
+                raise StorageError(f"run {self.name}: merging {rows} rows of {name} lost some; nothing was replaced")
+            replaced = {part.file for part in group}
+            self.manifest.parts[name] = [p for p in self.manifest.parts[name] if p.file not in replaced] + new
+            old += group
+        if old:
+            self.save()
+            self._discard(old)
+        return bool(old)
+
+    def _discard(self, old: Iterable[Part]) -> None:
+        """Delete parts that the manifest named until now."""
+        named = self.manifest.named()
+        self.blobs.delete(sorted({part.blob for part in old} - named))
 
     def _remove_orphans(self) -> None:
-        """Delete parts the manifest does not name: leftovers of a killed process."""
-        named = {part["file"] for parts in self.manifest.parts.values() for part in parts}
-        for path in (self.path / "parts").glob("*"):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
-        for path in self.path.glob(f".{MANIFEST}*"):
-            path.unlink(missing_ok=True)
+        """Delete what processes that were killed left behind: parts of earlier epochs that the manifest does not name,
+        and files that were never published."""
+        named = self.manifest.named()
+        found = self.blobs.names(f"{parts.FOLDER}/")
+        orphans = []
+        for blob in found:
+            epoch = parts.epoch_of(blob.rpartition("/")[2])
+            if blob not in named and (epoch is None or epoch < self.epoch):
+                orphans.append(blob)
+        self.blobs.delete(orphans)
+        self.blobs.delete(name for name in self.blobs.names(f".{MANIFEST}"))
 
 
-def _groups(parts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Parts in their order, gathered up to MERGED_BYTES."""
-    groups: list[list[dict[str, Any]]] = []
-    size = 0
-    for part in parts:
-        if not groups or size + part["bytes"] > MERGED_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(part)
-        size += part["bytes"]
-    return groups
-
-
-def _take(lock: IO[str], path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        owner = lock.read().strip() or "unknown"
-        raise RunError(
-            f"run {path.name}: being written by process {owner}; wait for it or choose another --run"
-        ) from None
-    lock.seek(0)
-    lock.truncate()
-    lock.write(str(os.getpid()))
-    lock.flush()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}-{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+def _may_hold(part: Part, family: str | None, variant: int | None) -> bool:
+    """Whether a part may have rows of a family, or of one of its variants."""
+    if family is None:
+        return variant is None or part.first[0] != part.last[0] or part.first[1] <= variant <= part.last[1]
+    if variant is None:
+        return part.first[0] <= family <= part.last[0]
+    return part.first <= (family, variant) <= part.last

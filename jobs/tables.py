@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from timing.stalls import STALLS, stall_name
 
@@ -163,15 +161,6 @@ def _from_blocks(blocks: list[dict[str, Any]]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """Write one Parquet file (not atomically: the caller renames)."""
-    pq.write_table(table, path, compression="zstd", compression_level=3)
-
-
-def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read one Parquet file, checking that its schema version is this program's."""
-    file = pq.ParquetFile(path)
-    version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"none").decode()
-    if version != str(SCHEMA_VERSION):
-        raise ValueError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
-    return file.read(columns=columns)
+def write_options(name: str) -> dict[str, Any]:
+    """How a table is written as Parquet: arguments of pyarrow's ParquetWriter."""
+    return {"compression": "zstd", "compression_level": 3}

@@ -144,7 +144,7 @@ def test_bad_sweeps_give_one_message(toy: Path, fake: Path, command, change, wor
         (("submit", "SWEEP", "--tier", "best"), ["best", "static, sampled, cycle"]),
         (("submit", "SWEEP", "--l2", "tepid"), ["tepid", "warm, cold"]),
         (("submit", "SWEEP", "--run", "a/b"), ["a/b"]),
-        (("submit", "SWEEP", "--store", "s3://bucket/x"), ["S3 is not in this version"]),
+        (("submit", "SWEEP", "--store", "s3://key:secret@bucket/x"), ["credentials do not belong"]),
         (("submit", "SWEEP", "--measured", "none.csv"), ["none.csv"]),
         (("rank", "norun"), ["norun", "holds no runs"]),
         (("show", "norun"), ["RUN:N"]),

@@ -149,5 +149,5 @@ def test_stopped_midway_and_continued(toy: Path, fake: Path, tmp_path: Path, how
     assert len(log_lines(fake)) == 12 - len(done)
     assert len(folder.load().done("toy", "sampled")) == 12 and folder.manifest.complete
     assert {path.name for path in (folder.path / "parts").iterdir()} == {
-        part["file"] for parts in folder.manifest.parts.values() for part in parts
+        part.file for parts in folder.manifest.parts.values() for part in parts
     }

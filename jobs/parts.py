@@ -1,0 +1,266 @@
+"""Parts: the Parquet files of a run. Each is sorted by its table's key, and named by its content.
+
+A part is written to a local scratch file, then published whole. Merging streams through its inputs, so that memory
+holds a row group and a batch of each input, however large the run. `stage` needs no lock: workers may write parts that
+the process holding the run's lock names in the manifest afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.blobs import Blobs, temporary_file
+from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, write_options
+
+FOLDER = "parts"
+SUFFIX = ".parquet"
+ROW_GROUP = 128 * 1024  # rows: what a reader of one variant has to read, and what a merge holds
+BATCH = 16 * 1024  # rows read at a time from each input of a merge
+MERGED_BYTES = 64 << 20  # a merged part is closed at this size
+
+# Parts are merged when as many as FAN_IN have a size of one level; each level is FAN_IN times the one before.
+FAN_IN = 16
+FIRST_LEVEL_BYTES = 64 << 10
+
+# The order of rows in a part. The first two say where a variant's rows are.
+KEYS: dict[str, tuple[str, ...]] = {
+    "variants": ("family", "variant", "target"),
+    "estimates": ("family", "variant", "target", "tier"),
+    "instructions": ("family", "variant", "target", "tier", "pc"),
+    "measurements": ("family", "variant", "target"),
+}
+
+Key = tuple[str, int]  # family, variant
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A published part. `first` and `last` are the (family, variant) its sorted rows begin and end with."""
+
+    file: str
+    rows: int
+    bytes: int
+    first: Key
+    last: Key
+
+    @property
+    def blob(self) -> str:
+        return f"{FOLDER}/{self.file}"
+
+    @property
+    def level(self) -> int:
+        """Of its size, for merging: parts of the last level are left alone until the run is finished."""
+        return max(0, math.ceil(math.log(max(self.bytes, 1) / FIRST_LEVEL_BYTES, FAN_IN)))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file, "rows": self.rows, "bytes": self.bytes,
+            "first": list(self.first), "last": list(self.last),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Part:
+        first, last = (content[name] for name in ("first", "last"))
+        return cls(content["file"], content["rows"], content["bytes"], (first[0], first[1]), (last[0], last[1]))
+
+    def same_content(self, other: Part) -> bool:
+        """Whether both hold the same bytes, whoever wrote them."""
+        return self.file.split(".")[0] == other.file.split(".")[0]
+
+
+def epoch_of(file: str) -> int | None:
+    """The epoch in a part's file name: of the process that wrote it, or for which it was written."""
+    pieces = file.split(".")
+    return int(pieces[1]) if len(pieces) == 3 and pieces[1].isdigit() else None
+
+
+def stage(blobs: Blobs, epoch: int, tables: Mapping[str, pa.Table]) -> dict[str, Part]:
+    """Publish tables as parts that no manifest names yet. The same rows have the same content and name."""
+    return {
+        name: write_part(blobs, epoch, name, [sorted_table(name, table)])
+        for name, table in tables.items()
+        if table.num_rows
+    }
+
+
+def write_part(blobs: Blobs, epoch: int, name: str, tables: Iterable[pa.Table]) -> Part:
+    """Publish sorted tables, in their order, as one part."""
+    (part,) = _write(blobs, epoch, name, tables, math.inf)
+    return part
+
+
+def merge(
+    blobs: Blobs, epoch: int, name: str, parts: Sequence[Part], keep: Callable[[pa.Table], pa.Table] | None = None
+) -> list[Part]:
+    """Publish the rows of `parts`, sorted, as parts of about MERGED_BYTES; `keep` may filter them."""
+    return list(_write(blobs, epoch, name, _merged(blobs, name, parts, keep), MERGED_BYTES))
+
+
+def _write(blobs: Blobs, epoch: int, name: str, tables: Iterable[pa.Table], limit: float) -> Iterator[Part]:
+    """Parts with all rows of `tables` (sorted, each a whole number of variants), closed when over `limit` bytes."""
+    waiting = iter(tables)
+    table = next(waiting, None)
+    while table is not None:
+        with temporary_file(blobs.scratch(), name) as path:
+            first, rows, last = first_key(table), 0, last_key(table)
+            with open(path, "wb") as sink, pq.ParquetWriter(sink, SCHEMAS[name], **write_options(name)) as writer:
+                while table is not None and (rows == 0 or sink.tell() < limit):
+                    writer.write_table(table, row_group_size=ROW_GROUP)
+                    rows, last = rows + table.num_rows, last_key(table)
+                    table = next(waiting, None)
+            size = path.stat().st_size
+            file = f"{name}-{_digest(path)[:16]}.{epoch}{SUFFIX}"
+            blobs.publish(path, f"{FOLDER}/{file}")
+        yield Part(file, rows, size, first, last)
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- order
+
+
+def sorted_table(name: str, table: pa.Table) -> pa.Table:
+    """The rows in the order of the table's key."""
+    if name == "instructions":
+        table = table.unify_dictionaries()
+    table = table.combine_chunks()
+    columns = [_ordinals(table.column(key)) for key in reversed(KEYS[name])]
+    order = np.lexsort(columns)
+    return table if bool((order == np.arange(len(order))).all()) else table.take(pa.array(order))
+
+
+def _ordinals(column: pa.ChunkedArray) -> np.ndarray:
+    """Integers in the order of the column's values."""
+    if pa.types.is_integer(column.type):
+        return column.to_numpy()
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    values = np.array(array.dictionary.to_pylist(), object)
+    places = np.empty(len(values), np.int64)
+    places[np.argsort(values, kind="stable")] = np.arange(len(values))
+    indices = array.indices.to_numpy(zero_copy_only=False)
+    return places[indices]
+
+
+def first_key(table: pa.Table) -> Key:
+    return table.column("family")[0].as_py(), table.column("variant")[0].as_py()
+
+
+def last_key(table: pa.Table) -> Key:
+    return table.column("family")[-1].as_py(), table.column("variant")[-1].as_py()
+
+
+def _starts(table: pa.Table) -> np.ndarray:
+    """Rows at which another (family, variant) begins, and the number of rows, of a sorted table."""
+    variants, families = table.column("variant").to_numpy(), _ordinals(table.column("family"))
+    changes = np.flatnonzero((np.diff(variants) != 0) | (np.diff(families) != 0)) + 1
+    return np.concatenate([[0], changes, [table.num_rows]])
+
+
+# ---- reading and merging
+
+
+def open_part(blobs: Blobs, part: Part) -> pq.ParquetFile:
+    """The part's Parquet file. Raises OSError (`blobs.explain` words it) and ValueError for another schema version."""
+    local = blobs.local_path(part.blob)
+    if local is not None:
+        file = pq.ParquetFile(local, memory_map=True)
+    else:
+        filesystem, base = blobs.filesystem()
+        file = pq.ParquetFile(filesystem.open_input_file(f"{base}/{part.blob}"), pre_buffer=True)
+    check_version(file.schema_arrow, part.file)
+    return file
+
+
+def check_version(schema: pa.Schema, where: str) -> None:
+    version = (schema.metadata or {}).get(VERSION_KEY, b"none").decode()
+    if version != str(SCHEMA_VERSION):
+        raise ValueError(f"{where}: schema version {version}, this program reads {SCHEMA_VERSION}")
+
+
+def batches(blobs: Blobs, part: Part, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The part's rows, BATCH at a time. Raises StorageError where the storage fails."""
+    try:
+        with open_part(blobs, part) as file:
+            for batch in file.iter_batches(batch_size=BATCH, columns=columns):
+                yield pa.Table.from_batches([batch])
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise blobs.explain(error) from None
+
+
+def _merged(
+    blobs: Blobs, name: str, parts: Sequence[Part], keep: Callable[[pa.Table], pa.Table] | None
+) -> Iterator[pa.Table]:
+    """Sorted tables of about ROW_GROUP rows, each a whole number of variants."""
+    gathered: list[pa.Table] = []
+    rows = 0
+    for table in _variants_in_order([_pieces(blobs, part) for part in parts], name):
+        if keep is not None:
+            table = keep(table)
+        if not table.num_rows:
+            continue
+        if gathered and rows + table.num_rows > ROW_GROUP:
+            yield _joined(gathered)
+            gathered, rows = [], 0
+        gathered.append(table)
+        rows += table.num_rows
+    if gathered:
+        yield _joined(gathered)
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _pieces(blobs: Blobs, part: Part) -> Iterator[tuple[Key, pa.Table]]:
+    """A part cut where another variant begins. A variant that spans batches comes in several pieces."""
+    for table in batches(blobs, part):
+        starts = _starts(table)
+        families, variants = table.column("family"), table.column("variant")
+        for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+            yield (families[start].as_py(), variants[start].as_py()), table.slice(start, end - start)
+
+
+def _variants_in_order(streams: list[Iterator[tuple[Key, pa.Table]]], name: str) -> Iterator[pa.Table]:
+    """All rows of one variant at a time, sorted within."""
+    current: Key | None = None
+    gathered: list[pa.Table] = []
+    for key, table in heapq.merge(*streams, key=lambda piece: piece[0]):
+        if gathered and key != current:
+            yield gathered[0] if len(gathered) == 1 else sorted_table(name, pa.concat_tables(gathered))
+            gathered = []
+        current = key
+        gathered.append(table)
+    if gathered:
+        yield gathered[0] if len(gathered) == 1 else sorted_table(name, pa.concat_tables(gathered))
+
+
+def due(parts: Sequence[Part]) -> list[Part]:
+    """Parts that should be merged now: FAN_IN or more of a level, with all smaller ones; none when few."""
+    open_parts = [part for part in parts if part.bytes < MERGED_BYTES]
+    for level in sorted({part.level for part in open_parts}, reverse=True):
+        if sum(part.level == level for part in open_parts) >= FAN_IN:
+            return [part for part in open_parts if part.level <= level]
+    return []
+
+
+def unmerged(parts: Sequence[Part]) -> list[Part]:
+    """Parts to merge when a run is finished: all that are well below the size of a merged one."""
+    small = [part for part in parts if part.bytes < MERGED_BYTES // 2]
+    return small if len(small) > 1 else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farm.liveness import driver_state
 from jobs.run_folder import RunFolder
 
 
@@ -12,6 +13,7 @@ def run_status(folder: RunFolder) -> list[dict[str, Any]]:
     columns = ["family", "variant", "target", "tier", "status", "failure"]
     results = folder.read("estimates", columns).to_pylist()
     rows = []
+    state = driver_state(folder)
     for family in folder.manifest.families.values():
         for target in family.targets:
             mine = [r for r in results if r["family"] == family.name and r["target"] == target]
@@ -22,7 +24,7 @@ def run_status(folder: RunFolder) -> list[dict[str, Any]]:
                     "run": folder.name,
                     "family": family.name,
                     "target": target,
-                    "state": "complete" if folder.manifest.complete else "unfinished",
+                    "state": state,
                     "variants": family.planned,
                     "of": family.variants,
                     "static": _count(mine, "static"),

@@ -3,62 +3,37 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from farm.announce import Announcer
-from farm.board import SUBMISSION, Board
+from farm.board import Board
 from farm.drive import Cancelled, Drive
 from farm.events import Event, Telemetry
 from farm.executors.interface import Executor, default_jobs
 from farm.executors.process_pool import ProcessPool
+from farm.inputs import keep
 from farm.measured import MeasuredError, read_measured
 from farm.progress import Reporter
 from farm.sink import Sink
 from farm.store import Store
+from farm.submit_options import Options, SubmitError
 from interpreter.disassembly import cache_directory
-from interpreter.errors import FarmError
 from jobs.expression import close_match
 from jobs.plan import Plan, Settings, model_digest, plan_sweep
 from jobs.run_folder import Family, RunError, RunFolder
 from jobs.stream import SweepStream
 from jobs.sweep import load_sweep
 from jobs.tables import from_rows
-from jobs.work import DEFAULT_INSTRUCTIONS, DEFAULT_MEMORY
 from timing.target import load_target
 from timing.warm_up import compile_engine, is_compiled
 
 EVALUATOR = "jobs.evaluate:evaluate_batch"
-
-
-class SubmitError(FarmError):
-    """A submission that contradicts itself or the run it would extend."""
-
-
-@dataclass(slots=True)
-class Options:
-    """What `farm submit` was asked for."""
-
-    targets: tuple[str, ...] = ()
-    tier: str | None = None  # the last tier: "static", "sampled" or "cycle"; None: as the sweep's funnel says
-    run: str | None = None
-    limit: int | None = None
-    jobs: int | None = None
-    measured: tuple[str, ...] = ()
-    l2: str = "warm"
-    seconds: float | None = None  # None: the tier's default
-    instructions: int = DEFAULT_INSTRUCTIONS
-    memory: int = DEFAULT_MEMORY  # bytes
-    allow_outside: bool = False
-    retry: bool = False
-    ray: str | None = None  # address of a Ray cluster, "local" for a Ray of this run's own; None: processes
 
 
 @dataclass(slots=True)
@@ -107,7 +82,9 @@ def submit(
         for plan in plans:
             _register(folder, plan, options)
         board = Board(folder)
-        board.write(SUBMISSION, _submission(paths, options).encode())
+        trouble = keep(board, paths, plans, options)
+        if trouble:
+            notes.append(trouble)
         _store_measured(folder, measured, notes)
         if options.retry:
             dropped = folder.drop(lambda row: row["status"] == "failed")
@@ -214,13 +191,6 @@ def executor_for(plans: list[Plan], options: Options, console: Console) -> Itera
         compile_engine(whole_chip)
     with ProcessPool(options.jobs or default_jobs(), EVALUATOR) as pool:
         yield pool
-
-
-def _submission(paths: list[Path], options: Options) -> str:
-    """What `farm resume` needs to give the command again."""
-    content: dict[str, Any] = asdict(options)
-    content.update(run=None, retry=False, ray=None, jobs=None)  # how it is run is decided anew
-    return json.dumps({"sweeps": [str(path.resolve()) for path in paths], "options": content}, indent=1) + "\n"
 
 
 def default_run_name(plans: list[Plan], options: Options) -> str:

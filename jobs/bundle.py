@@ -43,7 +43,6 @@ class Bundle:
         resolved = sorted({path.resolve() for path in paths})
         root = Path(os.path.commonpath([path.parent for path in resolved])) if resolved else Path("/")
         files: list[tuple[str, bytes]] = []
-        digest = hashlib.sha256()
         total = 0
         for path in resolved:
             try:
@@ -53,11 +52,18 @@ class Bundle:
             total += len(content)
             if total > MAX_BYTES:
                 raise BundleError(f"{path}: the sweep's files come to more than {MAX_BYTES >> 20} MiB")
-            name = path.relative_to(root).as_posix()
-            files.append((name, content))
+            files.append((path.relative_to(root).as_posix(), content))
+        return cls.from_files(str(root), files)
+
+    @classmethod
+    def from_files(cls, root: str, files: Iterable[tuple[str, bytes]]) -> Bundle:
+        """The bundle of files already read, by path relative to `root`."""
+        kept = tuple(files)
+        digest = hashlib.sha256()
+        for name, content in kept:
             digest.update(f"{name}\0{len(content)}\0".encode())
             digest.update(content)
-        return cls(str(root), tuple(files), digest.hexdigest())
+        return cls(root, kept, digest.hexdigest())
 
     def unpack(self, folder: Path) -> Path:
         """Put the files below `folder`, once for a content, whoever else does the same; returns where they are."""

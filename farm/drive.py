@@ -193,7 +193,7 @@ class Drive:
 
     def items_left(self) -> int:
         """About how many work items are still to be done, running ones and what the funnels will send on included."""
-        running = sum(len(r.batch.items) for r in self.scheduler.running.values())
+        running = sum(r.left for r in self.scheduler.running.values())
         coming = 0
         for stream in self._streams.values():
             # pairs to items: as many targets share an item as did in the first tier

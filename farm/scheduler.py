@@ -66,6 +66,11 @@ class Running:
     batch: Batch
     worker: Worker
     since: float
+    done: int = 0  # items with a result
+
+    @property
+    def left(self) -> int:
+        return len(self.batch.items) - self.done
 
 
 @dataclass(slots=True)
@@ -197,7 +202,9 @@ class Scheduler:
 
     def done(self, answer: Done) -> Finished:
         """An item of a running batch has a result."""
-        item = self.running[answer.batch].batch.items[answer.index]
+        running = self.running[answer.batch]
+        running.done += 1
+        item = running.batch.items[answer.index]
         self._trouble.pop(_identity(item), None)
         self._pace.setdefault(kind_of(item), _Pace()).learn(answer.result.seconds, 1)
         return answer.result
@@ -209,7 +216,7 @@ class Scheduler:
         if not answer.unfinished:
             return verdict
         items = running.batch.items
-        where = f"{running.worker.name}" + (f" on {running.worker.node}" if running.worker.node else "")
+        where = running.worker.shown
         if answer.cause == "lost":
             self.counts.lost_batches += 1
             verdict.notes.append(

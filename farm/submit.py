@@ -141,7 +141,7 @@ def _drive(drive: Drive, telemetry: Telemetry, announcer: Announcer, console: Co
         if event.kind == "variant_finished":
             reporter.total = drive.evaluated + drive.items_left()
             reporter.advance(event.fields["failure"] is not None)
-        elif event.kind not in ("worker_started", "run_finished"):
+        elif event.kind not in ("run_started", "worker_started", "run_finished"):
             reporter.say(event.text)
 
     def tick() -> None:
@@ -149,7 +149,7 @@ def _drive(drive: Drive, telemetry: Telemetry, announcer: Announcer, console: Co
         announcer.tick()
 
     telemetry.listen(tell)
-    telemetry.say("run_started", f"run {outcome.run} on {telemetry.progress.executor}")
+    telemetry.say("run_started", f"run {outcome.run} begins")
     try:
         with reporter.running():
             drive.run(tick)
@@ -315,7 +315,7 @@ def _announce(stream: SweepStream, executor: Executor, console: Console) -> None
         console.print(
             f"{plan.sweep.name} ({'/'.join(stream.first_tiers)}): {variants} variant{'s' if variants != 1 else ''} on "
             f"{len(plan.targets)} target(s), {len(plan.architectures)} architecture(s), "
-            f"{min(executor.workers, left)} {executor.kind}",
+            f"{min(executor.workers, left)} {'Ray worker(s)' if executor.kind == 'ray' else 'process(es)'}",
             highlight=False,
         )
 

@@ -72,7 +72,7 @@ def _follow(board: Board, progress: Progress) -> str:
             new = [event for event in progress.events if (event.at, event.text) not in _SAID]
             for event in new:
                 _SAID.add((event.at, event.text))
-                if event.kind not in ("worker_started", "run_finished"):
+                if event.kind not in ("run_started", "worker_started", "run_finished"):
                     print(f"{event.at}  {event.text}")
             if progress.items_done != seen or shown == 0:
                 seen = progress.items_done

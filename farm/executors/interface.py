@@ -81,7 +81,12 @@ class Worker:
     """A worker that can be handed a batch now."""
 
     name: str
-    node: str = ""
+    node: str = ""  # its id
+    place: str = ""  # the node's name, for people
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name} on {self.place}" if self.place else self.name
 
 
 class Executor(Protocol):

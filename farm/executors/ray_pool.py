@@ -8,7 +8,10 @@ back to the scheduler, and another worker is asked for.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import re
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +27,7 @@ NODES_SECONDS = 2.0  # between looks at the cluster's nodes
 SLOW_SECONDS = 60.0  # without any worker before the user is told what is waited for
 START_ATTEMPTS = 3  # workers that failed to start, with none that did in between
 BROKEN_ATTEMPTS = 3
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 OBJECT_STORE_BYTES = 256 << 20  # of a Ray started here; results in flight are a few MB
 
 
@@ -54,7 +58,7 @@ class RayPool:
     cluster asks an autoscaling one for more nodes. `bundles` are the sweeps' files by family. Raises ExecutorError.
     """
 
-    kind = "Ray worker(s)"
+    kind = "ray"
 
     def __init__(self, address: str, jobs: int | None, evaluator: str, bundles: Mapping[str, Bundle]) -> None:
         self._jobs = jobs
@@ -64,12 +68,14 @@ class RayPool:
         self._in_flight: dict[Any, _Actor] = {}  # references to hellos and reports
         self._count = 0
         self._failed_starts = 0
+        self._greeted = False
         self._broken = 0
         self._cluster = _Cluster()
         self._looked = 0.0
         self._worked = time.monotonic()  # when there last was a worker, or the user was told that there is none
         self._notes: list[Note] = []
         self._closed = False
+        self._stdout, sys.stdout = sys.stdout, _Chatter(self._notes)
         self._started_here = address == LOCAL
         self._bundles = {family: [ray.put(bundle)] for family, bundle in bundles.items()}
         self._remote = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, concurrency_groups={"io": 1})(
@@ -92,7 +98,7 @@ class RayPool:
         free = [actor for actor in self._actors.values() if actor.batch is None]
         for _ in range(min(wanted - len(free), self.workers - len(self._actors))):
             self._add()
-        return [Worker(actor.name, actor.node) for actor in free if actor.hello is None][:wanted]
+        return [Worker(actor.name, actor.node, actor.host) for actor in free if actor.hello is None][:wanted]
 
     def start(self, worker: Worker, batch: Batch) -> None:
         actor = self._actors[worker.name]
@@ -137,8 +143,7 @@ class RayPool:
         found: dict[str, int] = {}
         for actor in self._actors.values():
             if actor.hello is None:
-                shown = self._cluster.nodes.get(actor.node, actor.host)
-                found[shown] = found.get(shown, 0) + 1
+                found[actor.host] = found.get(actor.host, 0) + 1
         return found
 
     def close(self) -> None:
@@ -152,6 +157,7 @@ class RayPool:
         self._in_flight.clear()
         with contextlib.suppress(Exception):
             self._ray.shutdown()
+        sys.stdout = self._stdout
 
     # ---- workers come and go
 
@@ -176,16 +182,19 @@ class RayPool:
             self._remove(actor)
             self._failed_starts += 1
             reason = _reason(error)
-            if self._failed_starts >= START_ATTEMPTS:
+            # where no worker has ever started, the next ones will not either
+            broken = isinstance(getattr(error, "cause", None), ExecutorError) and not self._greeted
+            if broken or self._failed_starts >= START_ATTEMPTS:
                 raise ExecutorError(f"Ray workers do not start: {reason}") from None
             return [Note("worker_lost", f"{actor.name} did not start ({reason}); another is asked for")]
         if hello.model != model_digest():
             raise ExecutorError(
                 f"node {hello.host} has another version of farm than this one: install the same on every node"
             )
-        actor.hello, actor.node, actor.host, actor.pids = None, hello.node, hello.host, (hello.pid, hello.child)
-        self._failed_starts = 0
-        return [Note("worker_started", f"{actor.name} on {hello.host}", hello.node)]
+        actor.hello, actor.node, actor.pids = None, hello.node, (hello.pid, hello.child)
+        actor.host = self._cluster.nodes.get(hello.node, hello.host)
+        self._failed_starts, self._greeted = 0, True
+        return [Note("worker_started", f"{actor.name} on {actor.host}", hello.node)]
 
     def _collect(self, actor: _Actor, reference: Any) -> list[Answer]:
         batch = actor.batch
@@ -220,8 +229,10 @@ class RayPool:
     def _why_lost(self, actor: _Actor, error: Exception) -> str:
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
         if actor.node not in alive:
-            return f"its node {self._cluster.nodes.get(actor.node, actor.host)} is gone"
-        return f"the worker was killed ({_reason(error)})"
+            return "its node is gone"
+        if isinstance(error, self._ray.exceptions.ActorUnavailableError):
+            return "it does not answer any more"  # killed with its node, which the cluster finds out later
+        return f"it died ({_reason(error)})"
 
     # ---- nodes come and go
 
@@ -255,6 +266,19 @@ class RayPool:
             text = f"no worker yet: the cluster has {self._cluster.cpus} CPU(s), {free:g} of them free"
             return [Note("warning", text)]
         return []
+
+
+class _Chatter(io.TextIOBase):
+    """Takes what Ray prints on stdout, which is for results: the first line of each message becomes a note."""
+
+    def __init__(self, notes: list[Note]) -> None:
+        self._notes = notes
+
+    def write(self, text: str) -> int:
+        line = _ANSI.sub("", text).strip().partition("\n")[0].strip()
+        if line:
+            self._notes.append(Note("warning", f"Ray says: {line[:200]}"))
+        return len(text)
 
 
 def _connect(address: str, jobs: int | None) -> Any:

@@ -105,6 +105,14 @@ def evaluate_slowly(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantRe
         yield event
 
 
+def evaluate_at_leisure(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
+    """A tenth of a second each."""
+    for event in evaluate_batch(items):
+        if event[0] == "begin":
+            time.sleep(0.1)
+        yield event
+
+
 def evaluate_with_a_hoard(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
     """Mishap 1 takes memory until it is stopped."""
     for index, item in enumerate(items):

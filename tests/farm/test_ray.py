@@ -1,0 +1,344 @@
+"""Runs on a real Ray cluster of two nodes: the same tables as on processes, whatever dies on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import farm_fakes
+import pytest
+from rich.console import Console
+from same_tables import contents
+
+import farm.submit
+from farm.drive import Drive
+from farm.events import Event, Telemetry
+from farm.executors.interface import ExecutorError
+from farm.executors.ray_pool import RayPool
+from farm.store import LocalStore
+from farm.submit import submit
+from farm.submit_options import Options
+from jobs.run_folder import RunFolder
+
+QUIET = Console(quiet=True)
+SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+# seventeen variants, of which the funnel takes half
+SWEEP = """\
+name: toy
+kernel: {language: cuda, source: kernel.cu, entry: toy}
+problem: {N: 4096}
+parameters: {BLOCK: [32, 64, 128, 256], ITEMS: [1, 2, 3, 4], MISHAP: [0, 1]}
+constraints: ["MISHAP == 0 or BLOCK * ITEMS == 32"]
+launch: {grid: ["ceildiv(N, BLOCK)"], block: [BLOCK]}
+arguments: [{name: data, dtype: float32, shape: [N], output: true}]
+targets: [h200, rtx4090, l40s]
+funnel: {sampled: 50%}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Two nodes of one CPU each on this machine, listening on loopback; `log` notes what its workers evaluate."""
+    log = tmp_path_factory.mktemp("cluster") / "evaluations.log"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
+        for name, value in (("period_ms", 300), ("timeout_ms", 300), ("failure_threshold", 2), ("initial_delay_ms", 0)):
+            patch.setenv(f"RAY_health_check_{name}", str(value))  # a node's death is noticed in a second, not ten
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+        import ray._private.ray_constants as constants
+        from ray.cluster_utils import Cluster
+
+        patch.setattr(constants, "ENABLE_RAY_CLUSTER", False)
+        patch.setenv("FARM_TEST_LOG", str(log))
+        found = Cluster(initialize_head=True, head_node_args=SMALL)
+        found.add_node(num_cpus=1, object_store_memory=80 << 20)
+        found.log = log
+        yield found
+        found.shutdown()
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    return farm_fakes.write_sweep(tmp_path / "toy", SWEEP)
+
+
+@pytest.fixture
+def expected(sweep: Path, fake: Path, tmp_path: Path) -> dict[str, bytes]:
+    """What an undisturbed run on processes gives."""
+    outcome = submit([sweep], Options(jobs=2), LocalStore(tmp_path / "undisturbed"), QUIET)
+    return contents(outcome.folder)
+
+
+def run_on(
+    cluster: Any, sweep: Path, store: Path, meddle: Callable[[Event], None] = lambda _: None, **options: Any
+) -> tuple[RunFolder, list[Event]]:
+    """A run on the cluster, with `meddle` called at every event; the run and its events."""
+    events: list[Event] = []
+
+    def listen(telemetry: Telemetry) -> None:
+        def hear(event: Event) -> None:
+            events.append(event)
+            meddle(event)
+
+        telemetry.listen(hear)
+
+    asked = Options(ray=cluster.address, **options)
+    return submit([sweep], asked, LocalStore(store), QUIET, [listen]).folder, events
+
+
+def test_the_same_tables_as_on_processes(
+    cluster: Any, sweep: Path, expected: dict[str, bytes], fake: Path, tmp_path: Path
+) -> None:
+    cluster.log.write_text("")
+    folder, events = run_on(cluster, sweep, tmp_path / "store")
+    assert contents(folder) == expected
+    lines = cluster.log.read_text().splitlines()
+    assert len(lines) == len(set(lines)), "something was evaluated twice"
+    # rtx4090 and l40s share an architecture: one item, not two
+    assert sum(" static" in line for line in lines) == 2 * 17
+    nodes = {event.fields["node"] for event in events if event.kind == "variant_finished"}
+    assert len(nodes) == 2, "both nodes work"
+
+
+def test_the_worst_kernels_cost_only_themselves(
+    cluster: Any, sweep: Path, tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_with_mishaps")
+    folder, events = run_on(cluster, sweep, tmp_path / "store")
+    rows = folder.read("estimates").to_pylist()
+    failed = {(row["variant"], row["target"]) for row in rows if row["status"] == "failed"}
+    assert {row["failure"] for row in rows if row["status"] == "failed"} == {"runtime"}
+    assert all("simulator crashed (signal SIGSEGV) twice" in row["message"] for row in rows if row["message"])
+    assert failed == {(1, target) for target in ("h200", "rtx4090", "l40s")}
+    said = [event.text for event in events if event.kind == "set_aside"]
+    assert len(said) == 2 and all("twice" in text for text in said)  # an architecture each
+
+
+def test_a_worker_killed(
+    cluster: Any, sweep: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The actor itself: its batch goes back to the queue, another worker is asked for."""
+    monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_at_leisure")
+    pools = _pools(monkeypatch)
+    killed: list[int] = []
+
+    def meddle(event: Event) -> None:
+        if event.kind == "variant_finished" and not killed:
+            busy = next(a for a in pools[0]._actors.values() if a.batch is not None)
+            killed.append(busy.pids[0])
+            os.kill(busy.pids[0], signal.SIGKILL)
+
+    folder, events = run_on(cluster, sweep, tmp_path / "store", meddle)
+    assert killed and contents(folder) == expected
+    assert any(e.kind == "worker_lost" and "go back to the queue" in e.text for e in events)
+    assert not Path(f"/proc/{killed[0]}").exists()
+
+
+def test_a_node_killed(
+    cluster: Any, sweep: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_at_leisure")
+    extra = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+    pools = _pools(monkeypatch)
+    removed: list[str] = []
+
+    def meddle(event: Event) -> None:
+        there = [a for a in pools[0]._actors.values() if a.node == extra.node_id and a.batch is not None]
+        if event.kind == "variant_finished" and there and not removed:
+            removed.append(extra.node_id)
+            threading.Thread(target=lambda: cluster.remove_node(extra, allow_graceful=False)).start()
+
+    folder, events = run_on(cluster, sweep, tmp_path / "store", meddle)
+    assert removed and contents(folder) == expected
+    told = [(event.kind, event.text) for event in events if event.kind in ("worker_lost", "node_lost")]
+    assert {kind for kind, _ in told} == {"worker_lost", "node_lost"}, told
+
+
+def test_the_driver_killed_midway_and_resumed(
+    cluster: Any, sweep: Path, expected: dict[str, bytes], tmp_path: Path, fake: Path
+) -> None:
+    store = tmp_path / "store"
+    driver = start_driver(sweep, store, fake, "--ray", cluster.address)
+    folder = RunFolder(store / "r")
+    wait_for(lambda: folder.exists and len(folder.load().done("toy", "static")) >= 12, driver)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    done = len(folder.load().done("toy", "static"))
+    assert 12 <= done < 51
+    wait_for(lambda: not workers_of_fakes(), None)  # its workers die with it
+    cluster.log.write_text("")
+    folder, _ = run_on(cluster, sweep, store, run="r")
+    assert contents(folder) == expected
+    lines = cluster.log.read_text().splitlines()
+    assert len(lines) == len(set(lines)) and sum(" static" in line for line in lines) < 2 * 17
+
+
+def test_messages_of_what_goes_wrong_outside(
+    cluster: Any, sweep: Path, tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ExecutorError, match="client protocol is not used"):
+        RayPool("ray://127.0.0.1:10001", None, "x:y", {})
+    monkeypatch.setattr(farm.submit, "EVALUATOR", "no_such_module:evaluate")
+    with pytest.raises(ExecutorError, match="no_such_module"):
+        run_on(cluster, sweep, tmp_path / "store")
+    monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_batch")
+    monkeypatch.setattr("farm.executors.ray_pool.model_digest", lambda: "another")
+    with pytest.raises(ExecutorError, match="another version of farm"):
+        run_on(cluster, sweep, tmp_path / "store")
+
+
+def _pools(monkeypatch: pytest.MonkeyPatch) -> list[RayPool]:
+    """Gets the pool of the run to come."""
+    pools: list[RayPool] = []
+    init = Drive.__init__
+
+    def remember(self: Drive, streams, executor, *rest, **more) -> None:  # type: ignore[no-untyped-def]
+        pools.append(executor)
+        init(self, streams, executor, *rest, **more)
+
+    monkeypatch.setattr(Drive, "__init__", remember)
+    return pools
+
+
+def start_driver(
+    sweep: Path,
+    store: Path,
+    log: Path,
+    *options: str,
+    environment: dict[str, str] | None = None,
+    command: str = "submit",
+) -> subprocess.Popen[str]:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import farm.submit, farm.cli, farm.sink, farm.scheduler;"
+        "farm.submit.EVALUATOR = 'farm_fakes:evaluate_at_leisure'; farm.sink.FLUSH_SECONDS = 0.1;"
+        "farm.scheduler.TASK_SECONDS = 0.5;"
+        "farm.submit.model_digest = lambda: 'fake model'; farm.submit.is_compiled = lambda _: True;"
+        "sys.argv = ['farm', *sys.argv[2:]]; farm.cli.main()"
+    )
+    arguments = [command, *([str(sweep), "--run", "r"] if command == "submit" else ["r"]), *options]
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(Path(__file__).parent), *arguments],
+        env={**os.environ, **(environment or {}), "FARM_STORE": str(store), "FARM_TEST_LOG": str(log)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(true: Callable[[], bool], process: subprocess.Popen[str] | None, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert process is None or process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.05)
+
+
+def workers_of_fakes() -> list[int]:
+    """Process ids of workers that evaluate with the slow fake."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"farm_fakes:evaluate_at_leisure" in command and b"farm.executors.worker" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_ray_of_its_own_listens_on_loopback(
+    sweep: Path, expected: dict[str, bytes], tmp_path: Path, fake: Path
+) -> None:
+    before = listeners()
+    driver = start_driver(sweep, tmp_path / "store", fake, "--ray", "--jobs", "2")
+    folder = RunFolder(tmp_path / "store" / "r")
+    wait_for(lambda: folder.exists and len(folder.load().done("toy", "static")) > 0, driver)
+    opened = listeners() - before
+    assert opened and all(address in ("127.0.0.1", "::ffff:127.0.0.1", "::1") for address, _ in opened), opened
+    out, err = driver.communicate(timeout=60)
+    assert driver.returncode == 0, err
+    assert out.split() == ["r"] and contents(folder.load()) == expected
+
+
+def test_a_ray_started_by_hand(sweep: Path, expected: dict[str, bytes], tmp_path: Path, fake: Path) -> None:
+    """`ray start --head`, then `farm submit --ray HOST:PORT` and `farm cancel`, `farm resume` from other processes."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
+    }
+    command = [
+        *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"),
+        *(f"--port={port}", "--include-dashboard=false", "--object-store-memory=80000000"),
+    ]
+    head = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        wait_for(lambda: _answers(port), head)
+        more = {"RAY_AUTH_TOKEN": environment["RAY_AUTH_TOKEN"]}
+        driver = start_driver(sweep, tmp_path / "store", fake, "--ray", f"127.0.0.1:{port}", environment=more)
+        folder = RunFolder(tmp_path / "store" / "r")
+        wait_for(lambda: folder.exists and len(folder.load().done("toy", "static")) > 0, driver)
+        farm_command = [sys.executable, "-c", "from farm.cli import main; main()"]
+        told = subprocess.run(
+            [*farm_command, "cancel", "r"], env={**os.environ, "FARM_STORE": str(tmp_path / "store")},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert told.returncode == 0 and "cancelled by" in told.stderr and "farm resume r" in told.stderr
+        out, err = driver.communicate(timeout=60)
+        assert driver.returncode == 130 and not out and "are done and kept" in err
+        again = start_driver(
+            sweep, tmp_path / "store", fake, "--ray", f"127.0.0.1:{port}", environment=more, command="resume"
+        )
+        out, err = again.communicate(timeout=60)
+        assert again.returncode == 0, err
+        assert out.split() == ["r"] and contents(folder.load()) == expected
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(head.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            head.wait(20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(head.pid, signal.SIGKILL)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as found:
+        return found.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def listeners() -> set[tuple[str, int]]:
+    """(address, port) of every TCP socket of this machine that listens."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A":
+                address, port = words[1].split(":")
+                raw = b"".join(int(address[i : i + 8], 16).to_bytes(4, "little") for i in range(0, len(address), 8))
+                family = socket.AF_INET if name == "tcp" else socket.AF_INET6
+                found.add((socket.inet_ntop(family, raw), int(port, 16)))
+    return found

@@ -31,6 +31,7 @@ from farm.submit_options import Options
 from jobs.run_folder import RunFolder
 
 QUIET = Console(quiet=True)
+TEST_PATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
 SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
 # seventeen variants, of which the funnel takes half
@@ -58,7 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")
         for name, value in (("period_ms", 300), ("timeout_ms", 300), ("failure_threshold", 2), ("initial_delay_ms", 0)):
             patch.setenv(f"RAY_health_check_{name}", str(value))  # a node's death is noticed in a second, not ten
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+        patch.setenv("PYTHONPATH", TEST_PATH)
         import ray._private.ray_constants as constants
         from ray.cluster_utils import Cluster
 
@@ -232,7 +233,10 @@ def start_driver(
     arguments = [command, *([str(sweep), "--run", "r"] if command == "submit" else ["r"]), *options]
     return subprocess.Popen(
         [sys.executable, "-c", code, str(Path(__file__).parent), *arguments],
-        env={**os.environ, **(environment or {}), "FARM_STORE": str(store), "FARM_TEST_LOG": str(log)},
+        env={
+            **os.environ, **(environment or {}),
+            "PYTHONPATH": TEST_PATH, "FARM_STORE": str(store), "FARM_TEST_LOG": str(log),
+        },
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
@@ -281,17 +285,17 @@ def test_a_ray_started_by_hand(sweep: Path, expected: dict[str, bytes], tmp_path
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
+        "PYTHONPATH": TEST_PATH,
     }
     command = [
         *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"),
         *(f"--port={port}", "--include-dashboard=false", "--object-store-memory=80000000"),
     ]
-    head = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    said = tmp_path / "ray.log"
+    with open(said, "w") as log:
+        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_for(lambda: _answers(port), head)
+        wait_for(lambda: "Ray runtime started" in said.read_text(), None)
         more = {"RAY_AUTH_TOKEN": environment["RAY_AUTH_TOKEN"]}
         driver = start_driver(sweep, tmp_path / "store", fake, "--ray", f"127.0.0.1:{port}", environment=more)
         folder = RunFolder(tmp_path / "store" / "r")
@@ -317,11 +321,6 @@ def test_a_ray_started_by_hand(sweep: Path, expected: dict[str, bytes], tmp_path
             head.wait(20)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(head.pid, signal.SIGKILL)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as found:
-        return found.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:

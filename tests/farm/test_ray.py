@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import farm_fakes
 import pytest
+from drivers import TEST_PATH, start_driver, wait_for
 from rich.console import Console
 from same_tables import contents
 
@@ -31,22 +31,7 @@ from farm.submit_options import Options
 from jobs.run_folder import RunFolder
 
 QUIET = Console(quiet=True)
-TEST_PATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
 SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-
-# seventeen variants, of which the funnel takes half
-SWEEP = """\
-name: toy
-kernel: {language: cuda, source: kernel.cu, entry: toy}
-problem: {N: 4096}
-parameters: {BLOCK: [32, 64, 128, 256], ITEMS: [1, 2, 3, 4], MISHAP: [0, 1]}
-constraints: ["MISHAP == 0 or BLOCK * ITEMS == 32"]
-launch: {grid: ["ceildiv(N, BLOCK)"], block: [BLOCK]}
-arguments: [{name: data, dtype: float32, shape: [N], output: true}]
-targets: [h200, rtx4090, l40s]
-funnel: {sampled: 50%}
-"""
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -74,7 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    return farm_fakes.write_sweep(tmp_path / "toy", SWEEP)
+    return farm_fakes.write_sweep(tmp_path / "toy", farm_fakes.FUNNEL_SWEEP)
 
 
 @pytest.fixture
@@ -213,40 +198,6 @@ def _pools(monkeypatch: pytest.MonkeyPatch) -> list[RayPool]:
 
     monkeypatch.setattr(Drive, "__init__", remember)
     return pools
-
-
-def start_driver(
-    sweep: Path,
-    store: Path,
-    log: Path,
-    *options: str,
-    environment: dict[str, str] | None = None,
-    command: str = "submit",
-) -> subprocess.Popen[str]:
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import farm.submit, farm.cli, farm.sink, farm.scheduler;"
-        "farm.submit.EVALUATOR = 'farm_fakes:evaluate_at_leisure'; farm.sink.FLUSH_SECONDS = 0.1;"
-        "farm.scheduler.TASK_SECONDS = 0.5;"
-        "farm.submit.model_digest = lambda: 'fake model'; farm.submit.is_compiled = lambda _: True;"
-        "sys.argv = ['farm', *sys.argv[2:]]; farm.cli.main()"
-    )
-    arguments = [command, *([str(sweep), "--run", "r"] if command == "submit" else ["r"]), *options]
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(Path(__file__).parent), *arguments],
-        env={
-            **os.environ, **(environment or {}),
-            "PYTHONPATH": TEST_PATH, "FARM_STORE": str(store), "FARM_TEST_LOG": str(log),
-        },
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-
-
-def wait_for(true: Callable[[], bool], process: subprocess.Popen[str] | None, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert process is None or process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.05)
 
 
 def workers_of_fakes() -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -11,15 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from farm.statistics import kendall_tau
 from interpreter.errors import FarmError
 from jobs.blobs import Blobs
-from jobs.parts import Part
+from jobs.parts import Part, damaged
 from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
 # SQL does not tell upper case from lower case.
 _TAKEN = {name.lower() for schema in SCHEMAS.values() for name in schema.names} | {"group", "place", "measured_us"}
 
+BATCH_ROWS = 64 * 1024
 QUERIES = ("ranking.sql", "correlation.sql")
 
 
@@ -27,14 +31,29 @@ class QueryError(FarmError):
     """A query that DuckDB refuses."""
 
 
+class _CannotRead(OSError):
+    """Files of the run cannot be read: gone because they were merged, or the storage fails."""
+
+
+# words of pyarrow's errors, which DuckDB passes on within its own
+_READING = ("AWS Error", "does not exist", "No such file", "HTTP status", "curlCode")
+# and of DuckDB and pyarrow about files that are no whole Parquet files
+_DAMAGED = (
+    "magic bytes", "too small to be a Parquet", "TProtocolException", "Couldn't deserialize", "ecompression", "orrupt",
+)  # fmt: skip
+
+
 class RunDatabase:
     """An in-memory database with the run's tables: variants, estimates, instructions, measurements and the views."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, without: tuple[str, ...] = ()) -> None:
+        """`without` names tables to leave empty."""
         self.folder = folder
+        self._without = without
         self._connection = duckdb.connect(":memory:")
+        self._connection.create_function("kendall_tau", _kendall_tau, [duckdb.list_type("DOUBLE")] * 3, "DOUBLE")
+        self._again(self._open_all)
         for name in SCHEMAS:
-            self._open(name)
             if name != "variants":
                 self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM _{name}")
         self._connection.execute(self._variants_view())
@@ -42,18 +61,24 @@ class RunDatabase:
         for query in QUERIES:
             self._connection.execute((files("farm") / "queries" / query).read_text())
 
+    def _open_all(self) -> None:
+        for name in SCHEMAS:
+            self._open(name)
+
     def _open(self, name: str) -> None:
         """Make a table known as `_name`, without reading it: from files by DuckDB itself, from elsewhere by pyarrow.
 
         Either way DuckDB gets the exact list of files, and reads the columns and row groups that a query needs.
         """
-        blobs, parts = self.folder.blobs, self.folder.manifest.parts.get(name, [])
+        blobs = self.folder.blobs
+        parts = [] if name in self._without else self.folder.manifest.parts.get(name, [])
         paths = [blobs.local_path(part.blob) for part in parts]
         if not parts:
             self._connection.register(f"_{name}", SCHEMAS[name].empty_table())
         elif None not in paths:
             files = ", ".join(_text(str(path)) for path in paths)
-            self._connection.execute(f"CREATE VIEW _{name} AS SELECT * FROM read_parquet([{files}])")
+            with self._errors():
+                self._connection.execute(f"CREATE OR REPLACE VIEW _{name} AS SELECT * FROM read_parquet([{files}])")
         else:
             self._connection.register(f"_{name}", dataset(blobs, name, parts))
 
@@ -73,16 +98,64 @@ class RunDatabase:
 
     def table(self, sql: str, arguments: list[Any] | None = None) -> pa.Table:
         """The rows of a query as an Arrow table."""
+        return self._run(sql, arguments, lambda relation: relation.to_arrow_table())
+
+    def reader(self, sql: str, arguments: list[Any] | None = None) -> pa.RecordBatchReader:
+        """The rows of a query a batch at a time, for results that memory should not hold at once."""
+        found = self._run(sql, arguments, lambda relation: relation.to_arrow_reader(BATCH_ROWS))
+        if isinstance(found, pa.Table):  # a statement without rows
+            return found.to_reader()
+        return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
-            relation = self._connection.sql(sql, params=arguments or None)
-            return pa.table({}) if relation is None else relation.to_arrow_table()
+            with self._errors():
+                yield from reader
+        except _CannotRead as error:
+            raise self.folder.blobs.explain(error) from None
+
+    def _run(self, sql: str, arguments: list[Any] | None, fetch: Callable[[Any], Any]) -> Any:
+        def once() -> Any:
+            with self._errors():
+                relation = self._connection.sql(sql, params=arguments or None)
+                return pa.table({}) if relation is None else fetch(relation)
+
+        return self._again(once)
+
+    def _again(self, act: Callable[[], Any]) -> Any:
+        """Do it; once more when a writer has merged the files that the manifest named when it was read."""
+        try:
+            return act()
+        except _CannotRead as error:
+            before = self.folder.manifest.revision
+            if self.folder.load().manifest.revision == before:
+                raise self.folder.blobs.explain(error) from None
+        try:
+            if act != self._open_all:
+                self._open_all()
+            return act()
+        except _CannotRead as error:
+            raise self.folder.blobs.explain(error) from None
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Tell what the query did wrong from what the files or the storage do."""
+        try:
+            yield
         except duckdb.Error as error:
-            raise QueryError(f"query: {error}") from None
+            text = str(error)
+            if isinstance(error, duckdb.IOException) or any(word in text for word in _READING):
+                raise _CannotRead(text) from None
+            if any(word in text for word in _DAMAGED):
+                raise damaged(self.folder.blobs, "parts", error) from None
+            raise QueryError(f"query: {text}") from None
+        except OSError as error:  # from pyarrow, through DuckDB
+            raise _CannotRead(str(error)) from None
 
     def _variants_view(self) -> str:
         parts = ["SELECT *"]
         for name in self.parameters:
-            parts.append(f'map_extract_value(parameters, {_text(name)}) AS "{self.column_of(name)}"')
+            parts.append(f'map_extract_value(parameters, {_text(name)}) AS {identifier(self.column_of(name))}')
         return f"CREATE VIEW variants AS {', '.join(parts)} FROM _variants"
 
     def _groups_view(self) -> str:
@@ -122,6 +195,17 @@ def _range_of(part: Part) -> pc.Expression:
     if first != last:
         return (family >= first) & (family <= last)
     return (family == first) & (pc.field("variant") >= low) & (pc.field("variant") <= high)
+
+
+def identifier(name: str) -> str:
+    """An SQL identifier, quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _kendall_tau(scores: list[float], measured: list[float], noise: list[float]) -> float:
+    """NaN where there is nothing to order: a function of DuckDB's may not give NULL for what is not NULL."""
+    found = kendall_tau(scores, measured, noise)
+    return math.nan if found is None else found
 
 
 def _text(value: str) -> str:

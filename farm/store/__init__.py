@@ -5,6 +5,7 @@ A store holds one folder a run. `file://` URIs and plain paths name a folder, `s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ from urllib.parse import unquote, urlparse
 
 from interpreter.errors import FarmError
 from jobs.expression import close_match
-from jobs.run_folder import MANIFEST, RunFolder
+from jobs.run_folder import MANIFEST, NoRun, RunFolder
 
 DEFAULT_STORE = "farm-runs"
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*$")
@@ -45,9 +46,11 @@ class Store(Protocol):
 
     def find(self, run: str) -> RunFolder:
         """A run by its name or the unambiguous beginning of it, loaded. Raises StoreError."""
-        found = self.runs_beginning(run) if _RUN_NAME.match(run) else []
-        if run in found:
-            return self.open(run).load()
+        found: list[str] = []
+        if _RUN_NAME.match(run):
+            with contextlib.suppress(NoRun):
+                return self.open(run).load()
+            found = self.runs_beginning(run)
         if len(found) == 1:
             return self.open(found[0]).load()
         if found:
@@ -107,7 +110,7 @@ def open_store(uri: str | None = None) -> Store:
 def _bucket(uri: str) -> tuple[str, str]:
     """Bucket and prefix of an s3:// URI. The URI is not repeated where it may hold a secret."""
     parsed = urlparse(uri)
-    if "@" in parsed.netloc:
+    if "@" in uri:
         raise StoreError(
             "store s3://...@...: credentials do not belong in the address; give them by AWS_PROFILE, or "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (docs/store.md)"

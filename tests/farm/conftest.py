@@ -14,8 +14,8 @@ import tables
 from rich.console import Console
 
 import farm.cli
-import farm.store
 import farm.sink
+import farm.store
 import farm.submit
 
 

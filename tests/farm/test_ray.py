@@ -28,10 +28,20 @@ from farm.executors.ray_pool import RayPool
 from farm.store import LocalStore
 from farm.submit import submit
 from farm.submit_options import Options
+from interpreter.errors import ToolchainError
+from interpreter.toolchain import find_tools
 from jobs.run_folder import RunFolder
 
 QUIET = Console(quiet=True)
+BAD = Path(__file__).parents[1] / "data" / "bad"
 SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+def _nvcc() -> bool:
+    try:
+        return find_tools().nvcc is not None
+    except ToolchainError:
+        return False
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -98,6 +108,18 @@ def test_the_same_tables_as_on_processes(
     assert sum(" static" in line for line in lines) == 2 * 17
     nodes = {event.fields["node"] for event in events if event.kind == "variant_finished"}
     assert len(nodes) == 2, "both nodes work"
+
+
+@pytest.mark.skipif(not _nvcc(), reason="needs nvcc (pip install '.[nvcc]')")
+def test_real_kernels_with_their_faults(cluster: Any, tmp_path: Path) -> None:
+    """Kernels that work, fault, loop, deadlock and do not compile: the same rows as on processes, messages included,
+    though the sweep's files are elsewhere on the cluster."""
+    asked: dict[str, Any] = {"targets": ("h200", "h100", "l40s"), "instructions": 20_000}
+    outcome = submit([BAD], Options(jobs=2, **asked), LocalStore(tmp_path / "processes"), QUIET)
+    folder, _ = run_on(cluster, BAD, tmp_path / "ray", **asked)
+    assert contents(folder) == contents(outcome.folder)
+    messages = [row["message"] for row in folder.read("variants", ["message"]).to_pylist() if row["message"]]
+    assert any(str(BAD / "kernel.cu") in message for message in messages), messages
 
 
 def test_the_worst_kernels_cost_only_themselves(

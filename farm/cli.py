@@ -14,8 +14,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from farm.commands import insight, overview, page
+from farm.commands import control, insight, overview, page
 from farm.commands.measure import measure
+from farm.commands.ray_option import complete_ray_option
 from interpreter.errors import FarmError, ToolchainError
 
 PIPED_COLUMNS = 200
@@ -27,6 +28,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="How fast a CUDA kernel will run on GPUs you do not have, and why. Times are simulated, except measured ones.",
 )
+
+control.register(app)
 
 StoreOption = Annotated[
     str | None,
@@ -50,6 +53,7 @@ insight.register(app)
 
 def main() -> None:
     """Entry point: one message a failure, no traceback unless FARM_DEBUG is set."""
+    sys.argv[1:] = complete_ray_option(sys.argv[1:])
     try:
         app()
     except KeyboardInterrupt:
@@ -64,12 +68,12 @@ def main() -> None:
 
 
 def _report(error: Exception) -> int:
-    from farm.executors import ExecutorError
+    from farm.executors.interface import ExecutorError
     from farm.submit import Interrupted
     from jobs.blobs import StorageError
 
     if isinstance(error, Interrupted):
-        return _say(f"{error}. To go on, give the same command again.", 130)
+        return _say(f"{error}. To go on, give the same command again, or: farm resume {error.run}", 130)
     if isinstance(error, ToolchainError | ExecutorError | StorageError):
         return _say(f"error: {error}", 3)
     if isinstance(error, FarmError):
@@ -84,14 +88,10 @@ def _say(message: str, code: int) -> int:
     return code
 
 
-def _stderr() -> Console:
-    return _console(stderr=True)
-
-
-def _console(stderr: bool = False) -> Console:
+def _console() -> Console:
     """A console; tables are not squeezed to 80 columns when no terminal limits them."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=PIPED_COLUMNS)
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPED_COLUMNS)
 
 
 def _open(run: str, store: str | None) -> Any:
@@ -133,7 +133,22 @@ def submit(
     instructions: Annotated[
         int, typer.Option(min=1, help="Instructions a warp may issue before it counts as an endless loop.")
     ] = 20_000_000,
+    memory: Annotated[
+        float, typer.Option(min=0.1, help="GiB of memory a variant may need beyond what its worker holds anyway.")
+    ] = 8.0,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            envvar="RAY_ADDRESS",
+            metavar="[ADDRESS]",
+            help="Run on the Ray cluster at HOST:PORT, or `auto`; without an address on a Ray started here.",
+        ),
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="In the background; `farm watch` follows it.")
+    ] = False,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let a sweep name files outside its folder.")
     ] = False,
@@ -143,10 +158,8 @@ def submit(
     Prints the run's name on stdout; progress and tables go to stderr. Giving the same command again continues the run
     and redoes nothing.
     """
-    from farm.render import correlation_rows, print_correlation, print_ranking, ranking_rows
-    from farm.store import open_store
-    from farm.submit import Options
-    from farm.submit import submit as run_submission
+    from farm.commands.submission import run_and_report, run_detached
+    from farm.submit_options import Options
 
     if tier is not None:
         _one_of("--tier", tier, ("static", "sampled", "cycle"))
@@ -162,27 +175,14 @@ def submit(
         seconds=seconds,
         instructions=instructions,
         allow_outside=allow_outside,
+        memory=int(memory * 2**30),
         retry=retry,
+        ray=ray,
     )
-    console = _stderr()
-    outcome = run_submission(sweeps, options, open_store(store), console)
-    database = _open(outcome.run, store)
-    ranking = ranking_rows(database)
-    tables = len({(row["family"], row["target"], row["group"]) for row in ranking})
-    print_ranking(console, database, ranking, limit=10 if tables <= 3 else 3)
-    print_correlation(console, correlation_rows(database))
-    for note in outcome.notes:
-        console.print(f"  {note}", highlight=False, markup=False, soft_wrap=True)
-    there = f", {outcome.resumed} results were there already" if outcome.resumed else ""
-    console.print(
-        f"  {outcome.evaluated} evaluations in {outcome.seconds:.1f} s{there}. More: farm rank {outcome.run} --all, "
-        f"farm show {outcome.run}:N",
-        highlight=False,
-        soft_wrap=True,
-    )
-    print(outcome.run)
-    if not database.rows("SELECT 1 FROM estimates WHERE status = 'ok' LIMIT 1"):
-        raise typer.Exit(_say("error: every variant failed", 1))
+    if detach:
+        run_detached(sweeps, options, store, [word for word in sys.argv[1:] if word not in ("--detach", "-d")])
+    else:
+        run_and_report(sweeps, options, store)
 
 
 @app.command()

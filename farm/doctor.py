@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.executors import default_jobs
+from farm.executors.interface import default_jobs
 from farm.store import LocalStore, open_store
 from interpreter.disassembly import cache_directory
 from interpreter.errors import FarmError

@@ -18,7 +18,7 @@ class Reporter:
     def __init__(self, console: Console, label: str, total: int) -> None:
         self._console = console
         self._label = label
-        self._total = total
+        self.total = total  # an expectation: funnels decide as they go
         self._done = 0
         self._failed = 0
         self._said = time.monotonic()
@@ -55,15 +55,20 @@ class Reporter:
         self._first = self._first or now
         rate = (self._done - 1) / max(now - self._first, 1e-3)
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._done, rate=_rate(rate))
-        elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
+            self._bar.update(self._task, completed=self._done, total=self.total, rate=_rate(rate))
+        elif now - self._said >= PLAIN_SECONDS and self._done < self.total:
             self._said = now
-            text = f"{self._label}: {self._done} of {self._total}"
+            text = f"{self._label}: {self._done} of {self.total}"
             if self._failed:
                 text += f", {self._failed} failed"
             if self._done > 1:
-                text += f", {_rate(rate)}, about {(self._total - self._done) / rate:.0f} s left"
+                text += f", {_rate(rate)}, about {(self.total - self._done) / rate:.0f} s left"
             self._console.print(text, highlight=False)
+
+    def say(self, text: str) -> None:
+        """Something the user should know."""
+        console = self._console if self._bar is None else self._bar.console
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def under_way(self, items: list[tuple[str, float]]) -> None:
         """How far long evaluations have come: (label, share done)."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from farm.liveness import driver_state
 from jobs.run_folder import RunFolder
 
 
@@ -20,6 +21,7 @@ def run_status(folder: RunFolder) -> list[dict[str, Any]]:
     for row in results.filter(pc.invert(good)).to_pylist():
         failures[row["family"], row["target"]][row["variant"]] = row["failure"]
     rows = []
+    state = driver_state(folder)
     for family in folder.manifest.families.values():
         for target in family.targets:
             failed = failures[family.name, target]
@@ -29,7 +31,7 @@ def run_status(folder: RunFolder) -> list[dict[str, Any]]:
                     "run": folder.name,
                     "family": family.name,
                     "target": target,
-                    "state": "complete" if folder.manifest.complete else "unfinished",
+                    "state": state,
                     "variants": family.planned,
                     "of": family.variants,
                     **{tier: done.get((family.name, target, tier), 0) for tier in ("static", "sampled", "cycle")},

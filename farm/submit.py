@@ -1,57 +1,39 @@
-"""Submitting sweeps: what is to be done, doing it on the process pool, keeping what is done."""
+"""Submitting sweeps: what is to be done, doing it on the workers, keeping what is done."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
-from farm.executors import ProcessPool, default_jobs
+from farm.announce import Announcer
+from farm.board import Board
+from farm.drive import Cancelled, Drive
+from farm.events import Event, Telemetry
+from farm.executors.interface import Executor, default_jobs
+from farm.executors.process_pool import ProcessPool
+from farm.inputs import keep
 from farm.measured import MeasuredError, read_measured
 from farm.progress import Reporter
+from farm.sink import Sink
 from farm.store import Store
+from farm.submit_options import Options, SubmitError
 from interpreter.disassembly import cache_directory
-from interpreter.errors import FarmError
 from jobs.expression import close_match
-from jobs.funnel import passes_all, survivors
-from jobs.plan import Plan, Settings, excluded_rows, model_digest, plan_sweep
+from jobs.plan import Plan, Settings, model_digest, plan_sweep
 from jobs.run_folder import Family, RunError, RunFolder
-from jobs.sweep import Sweep, load_sweep
-from jobs.tables import Rows, from_rows
-from jobs.work import DEFAULT_INSTRUCTIONS, WorkItem
+from jobs.stream import SweepStream
+from jobs.sweep import load_sweep
+from jobs.tables import from_rows
 from timing.target import load_target
 from timing.warm_up import compile_engine, is_compiled
 
 EVALUATOR = "jobs.evaluate:evaluate_batch"
-FLUSH_SECONDS = 2.0  # a kill loses at most this much finished work
-FLUSH_ROWS = 200_000  # rows of `instructions` held in memory
-
-
-class SubmitError(FarmError):
-    """A submission that contradicts itself or the run it would extend."""
-
-
-@dataclass(slots=True)
-class Options:
-    """What `farm submit` was asked for."""
-
-    targets: tuple[str, ...] = ()
-    tier: str | None = None  # the last tier: "static", "sampled" or "cycle"; None: as the sweep's funnel says
-    run: str | None = None
-    limit: int | None = None
-    jobs: int | None = None
-    measured: tuple[str, ...] = ()
-    l2: str = "warm"
-    seconds: float | None = None  # None: the tier's default
-    instructions: int = DEFAULT_INSTRUCTIONS
-    allow_outside: bool = False
-    retry: bool = False
-    adjust: Callable[[Sweep], Sweep] | None = None  # a change to every sweep before it is planned
 
 
 @dataclass(slots=True)
@@ -68,44 +50,147 @@ class Outcome:
 
 
 class Interrupted(Exception):
-    """Ctrl-C: what was finished is kept."""
+    """Ctrl-C, or a wish to cancel: what was finished is kept."""
 
-    def __init__(self, run: str, done: int, total: int) -> None:
-        super().__init__(f"stopped; {done} of {total} work items are done and kept in run {run}")
+    def __init__(self, run: str, done: int, total: int, why: str = "stopped") -> None:
+        super().__init__(f"{why}; {done} of {total} work items are done and kept in run {run}")
         self.run = run
 
 
-def submit(paths: list[Path], options: Options, store: Store, console: Console) -> Outcome:
+Listen = Callable[[Telemetry], None]
+
+
+def submit(
+    paths: list[Path], options: Options, store: Store, console: Console, listeners: Sequence[Listen] = ()
+) -> Outcome:
     """Evaluate sweeps into one run of `store`, redoing nothing that is finished.
 
-    Raises FarmError for bad input, Interrupted when stopped.
+    `listeners` are given the run's telemetry before anything happens, to add what they want to hear (farm.events).
+    Raises FarmError for bad input, Interrupted when stopped or cancelled.
     """
     started = time.monotonic()
-    plans = _plans(paths, options)
+    plans = plan_all(paths, options)
     measured = _measured_files(plans, options)
     notes: list[str] = []
     name = options.run or default_run_name(plans, options)
     folder = store.folder(name)
     outcome = Outcome(name, folder, notes=notes)
-    whole_chip = options.tier == "cycle" or (options.tier is None and any(_goes_to_cycle(plan) for plan in plans))
-    if options.tier != "static" and not is_compiled(whole_chip):
-        # here, so that the workers load it instead of each compiling its own
-        console.print("compiling the timing engine (once a version and machine) ...", style="dim")
-        compile_engine(whole_chip)
-    with folder.writing(), ProcessPool(options.jobs or default_jobs(), EVALUATOR) as pool:
+    telemetry = Telemetry(name)
+    for listen in listeners:
+        listen(telemetry)
+    with folder.writing():
         for plan in plans:
             _register(folder, plan, options)
+        board = Board(folder)
+        trouble = keep(board, paths, plans, options)
+        if trouble:
+            notes.append(trouble)
         _store_measured(folder, measured, notes)
         if options.retry:
             dropped = folder.drop(lambda row: row["status"] == "failed")
             if dropped:
                 notes.append(f"{dropped} failed results are tried again")
-        for plan in plans:
-            _evaluate(plan, options, outcome, pool, console)
-        folder.finish()
-    outcome.failed = _failed_variants(folder)
+        with Announcer(board, telemetry) as announcer:
+            _evaluate(plans, options, outcome, telemetry, announcer, console)
+            folder.finish()
+            telemetry.progress.state = "complete"
+            telemetry.say("run_finished", f"{outcome.evaluated} evaluations")
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def _evaluate(
+    plans: list[Plan],
+    options: Options,
+    outcome: Outcome,
+    telemetry: Telemetry,
+    announcer: Announcer,
+    console: Console,
+) -> None:
+    """All the work of the sweeps that the run does not have yet."""
+    progress = telemetry.progress
+    with _state_of(telemetry):
+        sink = Sink(outcome.folder.add)
+        try:
+            streams = _streams(plans, options, outcome.folder, sink)
+            outcome.resumed = sum(s.counts[s.first_tiers[0]].resumed for s in streams)
+            # what the run has may already send variants on
+            for stream in streams:
+                stream.settle(all_of_it=True)
+            if any(stream.remaining() or stream.has_promotions() for stream in streams):
+                with executor_for(plans, options, console) as executor:
+                    progress.executor, progress.state = executor.kind, "running"
+                    for stream in streams:
+                        _announce(stream, executor, console)
+                    drive = Drive(streams, executor, sink, telemetry, announcer.cancelled)
+                    try:
+                        _drive(drive, telemetry, announcer, console, outcome)
+                    finally:
+                        outcome.evaluated = drive.evaluated
+        finally:
+            sink.close()
+    for stream in streams:
+        outcome.notes += stream.notes()
+        outcome.failed += stream.variants_failed()
+
+
+def _drive(drive: Drive, telemetry: Telemetry, announcer: Announcer, console: Console, outcome: Outcome) -> None:
+    reporter = Reporter(console, outcome.run, drive.items_left())
+
+    def tell(event: Event) -> None:
+        if event.kind == "variant_finished":
+            reporter.total = drive.evaluated + drive.items_left()
+            reporter.advance(event.fields["failure"] is not None)
+        elif event.kind not in ("run_started", "worker_started", "run_finished"):
+            reporter.say(event.text)
+
+    def tick() -> None:
+        reporter.under_way(telemetry.progress.under_way)
+        announcer.tick()
+
+    telemetry.listen(tell)
+    telemetry.say("run_started", f"run {outcome.run} begins")
+    try:
+        with reporter.running():
+            drive.run(tick)
+    except KeyboardInterrupt:
+        raise Interrupted(outcome.run, drive.evaluated, drive.evaluated + drive.items_left()) from None
+    except Cancelled as why:
+        raise Interrupted(outcome.run, drive.evaluated, drive.evaluated + drive.items_left(), str(why)) from None
+
+
+@contextmanager
+def _state_of(telemetry: Telemetry) -> Iterator[None]:
+    """Let the run's snapshot say how it ended, if it ends badly."""
+    try:
+        yield
+    except BaseException as error:
+        progress = telemetry.progress
+        stopped = isinstance(error, Interrupted | KeyboardInterrupt)
+        progress.state = "failed" if not stopped else "cancelled" if "cancelled" in str(error) else "interrupted"
+        progress.why = str(error) or type(error).__name__
+        telemetry.say("run_finished", progress.why)
+        raise
+
+
+@contextmanager
+def executor_for(plans: list[Plan], options: Options, console: Console) -> Iterator[Executor]:
+    """The workers that a submission asks for, stopped at the end."""
+    if options.ray is not None:
+        from farm.executors.ray_pool import RayPool
+        from jobs.bundle import sweep_bundle
+
+        bundles = {plan.sweep.name: sweep_bundle(plan) for plan in plans}
+        with RayPool(options.ray, options.jobs, EVALUATOR, bundles) as cluster:
+            yield cluster
+        return
+    whole_chip = options.tier == "cycle" or (options.tier is None and any(_goes_to_cycle(plan) for plan in plans))
+    if options.tier != "static" and not is_compiled(whole_chip):
+        # here, so that the workers load it instead of each compiling its own
+        console.print("compiling the timing engine (once a version and machine) ...", style="dim")
+        compile_engine(whole_chip)
+    with ProcessPool(options.jobs or default_jobs(), EVALUATOR) as pool:
+        yield pool
 
 
 def default_run_name(plans: list[Plan], options: Options) -> str:
@@ -117,12 +202,14 @@ def default_run_name(plans: list[Plan], options: Options) -> str:
     return f"{families}-{digest.hexdigest()[:8]}"
 
 
-def _plans(paths: list[Path], options: Options) -> list[Plan]:
+def plan_all(paths: list[Path], options: Options) -> list[Plan]:
+    """The sweeps' work. Raises FarmError for anything wrong with them or the options."""
     targets = tuple(str(Path(t).resolve()) if t.endswith(".yaml") else load_target(t).name for t in options.targets)
     settings = Settings(
         l2=options.l2,
         seconds=options.seconds,
         instructions=options.instructions,
+        memory=options.memory,
         cache=cache_directory(None),
         limit=options.limit,
         targets=tuple(dict.fromkeys(targets)),
@@ -213,145 +300,25 @@ def _store_measured(folder: RunFolder, measured: list[tuple[Plan, str, Path]], n
     folder.replace("measurements", from_rows("measurements", rows))
 
 
-def _evaluate(plan: Plan, options: Options, outcome: Outcome, pool: ProcessPool, console: Console) -> None:
-    """Run one sweep's work through the tiers, skipping what the run has."""
-    name, folder = plan.sweep.name, outcome.folder
-    everything = {target: list(plan.numbers) for target in plan.targets}
-    one_pass = options.tier != "static" and passes_all(plan.sweep, len(plan.numbers))
-    static_done = folder.done(name, "static")
-    outcome.resumed += len(_pairs(everything) & static_done)
-    _pass(plan, ("static", "sampled") if one_pass else ("static",), everything, static_done, outcome, pool, console)
-    if options.tier == "static":
-        return
-    if one_pass:
-        # variants that an earlier submission took through the static tier alone
-        kept = {target: [n for n in plan.numbers if (n, target) in static_done] for target in plan.targets}
-    else:
-        kept = _funnel(plan, outcome, "static", "sampled")
-    _pass(plan, ("sampled",), kept, folder.done(name, "sampled"), outcome, pool, console)
-    if options.tier == "sampled" or (options.tier is None and not _goes_to_cycle(plan)):
-        return
-    # all that the sampled tier has when asked for by name, with a sweep that sends nothing there
-    kept = _funnel(plan, outcome, "sampled", "cycle")
-    done = folder.done(name, "cycle")
-    todo = sum((number, target) not in done for target, numbers in kept.items() for number in numbers)
-    # few long evaluations: cores that have none of their own help with the others
-    plan.settings = replace(plan.settings, threads=max(1, pool.jobs // max(todo, 1)))
-    _pass(plan, ("cycle",), kept, done, outcome, pool, console)
+def _streams(plans: list[Plan], options: Options, folder: RunFolder, sink: Sink) -> list[SweepStream]:
+    known = folder.read("estimates", ["family", "variant", "target", "tier", "status", "time_us"])
+    cores = 1 if options.ray is not None else options.jobs or default_jobs()
+    return [
+        SweepStream(plan, options.tier, known, lambda result: sink.take(result.rows.tables()), cores) for plan in plans
+    ]
+
+
+def _announce(stream: SweepStream, executor: Executor, console: Console) -> None:
+    plan, left = stream.plan, stream.remaining()
+    if left:
+        variants = min(left, len(plan.numbers))
+        console.print(
+            f"{plan.sweep.name} ({'/'.join(stream.first_tiers)}): {variants} variant{'s' if variants != 1 else ''} on "
+            f"{len(plan.targets)} target(s), {len(plan.architectures)} architecture(s), "
+            f"{min(executor.workers, left)} {'Ray worker(s)' if executor.kind == 'ray' else 'process(es)'}",
+            highlight=False,
+        )
 
 
 def _goes_to_cycle(plan: Plan) -> bool:
     return plan.sweep.funnel.cycle not in (0, "0%")
-
-
-def _funnel(plan: Plan, outcome: Outcome, before: str, tier: Literal["sampled", "cycle"]) -> dict[str, list[int]]:
-    """The variants of each target that go on from the tier `before` to `tier`."""
-    name = plan.sweep.name
-    columns = ["family", "variant", "target", "tier", "status", "time_us"]
-    within = plan.sweep.rank_within
-    groups = {v.number: tuple(v.parameters[n] for n in within) for vs in plan.variants.values() for v in vs}
-    asked = set(plan.numbers)
-    rows = [
-        {**row, "group": groups[row["variant"]]}
-        for row in outcome.folder.read("estimates", columns).to_pylist()
-        if row["family"] == name and row["tier"] == before and row["variant"] in asked and row["target"] in plan.targets
-    ]
-    if tier == "cycle" and not _goes_to_cycle(plan):
-        kept = {t: {r["variant"] for r in rows if r["target"] == t and r["status"] == "ok"} for t in plan.targets}
-    else:
-        kept = survivors(plan.sweep, rows, tier)
-    count = sum(len(numbers) for numbers in kept.values())
-    outcome.notes.append(f"{name}: the funnel takes {count} of {len(rows)} (variant, target) pairs to the {tier} tier")
-    return {target: sorted(kept.get(target, ())) for target in plan.targets}
-
-
-def _pairs(wanted: Mapping[str, Collection[int]]) -> set[tuple[int, str]]:
-    return {(number, target) for target, numbers in wanted.items() for number in numbers}
-
-
-def _pass(
-    plan: Plan,
-    tiers: tuple[str, ...],
-    wanted: Mapping[str, Collection[int]],
-    done: Collection[tuple[int, str]],
-    outcome: Outcome,
-    pool: ProcessPool,
-    console: Console,
-) -> None:
-    """Evaluate what is not done, writing results every FLUSH_SECONDS and when interrupted."""
-    folder = outcome.folder
-    items, excluded = plan.items(tiers, wanted, done)
-    finished = 0
-    writer = _Writer(folder)
-    writer.take(excluded_rows(excluded))
-    if not items:
-        writer.flush()
-        return
-    label = f"{plan.sweep.name} ({'/'.join(tiers)})"
-    architectures = len({item.build.arch for item in items})
-    console.print(
-        f"{label}: {_count(items)} on {len(plan.targets)} target(s), {architectures} architecture(s), "
-        f"{min(pool.jobs, len(items))} process(es)",
-        highlight=False,
-    )
-    reporter = Reporter(console, label, len(items))
-    results = pool.run(items)
-    try:
-        with reporter.running():
-            for result in results:
-                if result is None:
-                    writer.take(Rows())
-                    reporter.under_way(pool.under_way())
-                    continue
-                writer.take(_narrowed(result.rows, tiers))
-                finished += 1
-                outcome.evaluated += 1
-                reporter.advance(result.failure is not None)
-        writer.flush()
-    except KeyboardInterrupt:
-        results.close()
-        writer.flush()
-        raise Interrupted(outcome.run, finished, len(items)) from None
-    except BaseException:
-        results.close()
-        writer.flush()
-        raise
-
-
-def _narrowed(rows: Rows, tiers: tuple[str, ...]) -> Rows:
-    """A second pass writes estimates only: the first has written the variants."""
-    return Rows(rows.variants if "static" in tiers else [], rows.estimates, rows.instructions)
-
-
-def _count(items: list[WorkItem]) -> str:
-    variants = len({item.variant for item in items})
-    return f"{variants} variant{'s' if variants != 1 else ''}"
-
-
-class _Writer:
-    """Gathers rows and writes them as a part now and then."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._rows = Rows()
-        self._written = time.monotonic()
-
-    def take(self, rows: Rows) -> None:
-        self._rows.extend(rows)
-        held = sum(len(block["pc"]) for block in self._rows.instructions)
-        if time.monotonic() - self._written >= FLUSH_SECONDS or held >= FLUSH_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        tables = self._rows.tables()
-        if tables:
-            self._folder.add(tables)
-        self._rows = Rows()
-        self._written = time.monotonic()
-
-
-def _failed_variants(folder: RunFolder) -> int:
-    """Variants without an estimate for any target."""
-    rows = folder.read("estimates", ["family", "variant", "status"]).to_pylist()
-    good = {(r["family"], r["variant"]) for r in rows if r["status"] == "ok"}
-    return len({(r["family"], r["variant"]) for r in rows} - good)

@@ -169,6 +169,11 @@ def compile_many(
             raise
 
 
+def cache_entry(request: CompileRequest, cache: Path | None = None, *, nvcc: Tool | None = None) -> Path:
+    """The file in which the cache keeps the result of a request, whether or not it is there."""
+    return cache_directory(cache) / "cubins" / _key(request, nvcc or find_tools().require("nvcc"))
+
+
 def command_line(request: CompileRequest, nvcc: str, output: str) -> list[str]:
     """The nvcc command of a request; nvcc runs in the source's folder."""
     return [

@@ -6,8 +6,12 @@ For each item the SASS is executed once; every target of its architecture is est
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import functools
+import os
 import re
+import resource
 import signal
 import time
 import traceback
@@ -20,6 +24,7 @@ import numpy as np
 
 from interpreter.compile import compile_cubin
 from interpreter.decode import load_program, load_programs
+from interpreter.disassembly import cache_directory
 from interpreter.errors import CompileError, CubinError, FarmError, ToolchainError
 from interpreter.isa import registry
 from interpreter.launch import Launch, pack_arguments
@@ -46,6 +51,7 @@ from timing.occupancy import CannotLaunch
 from timing.sampled import TraceSource, sampled_estimate
 from timing.static_tier import scout_of, static_estimate
 from timing.target import Target, TargetError, load_target, row_timing
+from timing.warm_up import compile_engine
 
 Event = tuple[Literal["begin", "done"], int, VariantResult | None]
 
@@ -57,6 +63,15 @@ def report_progress_to(receiver: Callable[[float], None]) -> None:
     """From now on, tell `receiver` now and then what share of a long evaluation is done."""
     global _progress
     _progress = receiver
+
+
+def prepare_worker() -> None:
+    """Load the timing engine, compiling it if this machine has not yet: one process of it at a time."""
+    lock = cache_directory(None) / "engine.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        compile_engine()
 
 
 @dataclass(slots=True)
@@ -100,14 +115,17 @@ def _guarded(item: WorkItem, step: Callable[[], Any], ready: _Prepared | None = 
     started = time.perf_counter()
     columns = {} if ready is None else ready.columns  # filled in by the step
     try:
-        with _time_limit(item.seconds):
+        with _time_limit(item.seconds), memory_limit(item.memory):
             return step()
     except ToolchainError:
         raise
     except VariantTimeout:
         message = f"more than {item.seconds:g} s of simulation (raise it with --seconds)"
         return failed_result(item, TIMEOUT, message, columns, time.perf_counter() - started)
-    except FarmError as error:
+    except (MemoryError, FarmError) as error:
+        if isinstance(error, MemoryError) or os.strerror(errno.ENOMEM) in str(error):  # of numpy, or of a mapping
+            message = f"more than {item.memory / 2**30:.3g} GiB of memory (raise it with --memory)"
+            return failed_result(item, RUNTIME, message, columns, time.perf_counter() - started)
         message = _message(error)
         return failed_result(item, classify(error), message, columns, time.perf_counter() - started)
     except Exception as error:  # the boundary: a fault of the simulator costs one variant, and says where it is
@@ -136,6 +154,31 @@ def _time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+
+
+@contextlib.contextmanager
+def memory_limit(more: int) -> Iterator[None]:
+    """Let this process, and what it starts, allocate `more` bytes beyond what it has; then MemoryError."""
+    held = data_bytes()
+    if held is None:  # no /proc: only what watches the worker from outside limits it
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = held + more if hard == resource.RLIM_INFINITY else min(held + more, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def data_bytes() -> int | None:
+    """Bytes that RLIMIT_DATA counts of this process: heap and private writable memory."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[5]
+    except OSError:
+        return None
+    return int(pages) * resource.getpagesize()
 
 
 def _cubin(item: WorkItem) -> _Prepared:

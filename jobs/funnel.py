@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from jobs.sweep import Sweep, keep_count
 
@@ -38,3 +40,117 @@ def survivors(
             count = keep_count(share, len(found), tier)
         kept[target].update(variant for _, variant in sorted(found)[:count])
     return dict(kept)
+
+
+Tier = Literal["sampled", "cycle"]
+_WAITING, _FAILED, _KNOWN = 0, 1, 2
+_OPEN, _KEPT, _DROPPED = 0, 1, 2
+
+
+class StreamingFunnel:
+    """The selection of `survivors` for one target, made as results come in instead of at the end.
+
+    A variant goes on as soon as no outcome of the variants still out can keep it from being chosen, and is dropped as
+    soon as none can bring it in, so whatever the order of results, those that go on are exactly `survivors`. Holds a
+    few bytes a variant: `groups[i]` is the rank_within group of the i-th variant asked for.
+    """
+
+    def __init__(self, sweep: Sweep, tier: Tier, groups: Sequence[Hashable]) -> None:
+        self._share = sweep.funnel.sampled if tier == "sampled" else sweep.funnel.cycle
+        self._tier = tier
+        numbers: dict[Hashable, int] = {}
+        self._group = np.fromiter((numbers.setdefault(g, len(numbers)) for g in groups), np.int32, len(groups))
+        self._groups = len(numbers)
+        self._state = np.zeros(len(groups), np.int8)
+        self._fate = np.zeros(len(groups), np.int8)
+        self._time = np.full(len(groups), np.inf)
+        self._best = np.full(len(numbers), np.inf)  # time of each group's fastest
+        self._fresh = 0
+        self._gone: list[int] = []  # failed since the last settling
+        self._waiting = len(groups)
+
+    @property
+    def waiting(self) -> int:
+        """Variants whose result of the tier before is still out."""
+        return self._waiting
+
+    def take(self, index: int, time_us: float | None) -> None:
+        """The tier before has a result of a variant: its time, or None when it failed."""
+        if self._state[index] != _WAITING:
+            return
+        self._state[index] = _FAILED if time_us is None else _KNOWN
+        if time_us is None:
+            self._fate[index] = _DROPPED
+            self._gone.append(index)
+        else:
+            self._time[index] = time_us
+            group = self._group[index]
+            self._best[group] = min(self._best[group], time_us)
+        self._fresh += 1
+        self._waiting -= 1
+
+    def fate(self, index: int) -> bool | None:
+        """Whether a variant goes on; None while that is open."""
+        return None if self._fate[index] == _OPEN else bool(self._fate[index] == _KEPT)
+
+    def behind_best(self, index: int) -> float:
+        """The variant's time in the tier before over the best of its group so far; infinite when it has none."""
+        best = self._best[self._group[index]]
+        return float(self._time[index] / best) if np.isfinite(best) else float("inf")
+
+    def kept(self) -> int:
+        """How many go on as far as is known."""
+        return int(np.count_nonzero(self._fate == _KEPT))
+
+    def known(self) -> int:
+        """How many have a result of the tier before."""
+        return len(self._state) - self._waiting
+
+    def expected(self) -> int:
+        """About how many will go on."""
+        total = len(self._state)
+        return min(self._share, total) if isinstance(self._share, int) else keep_count(self._share, total, self._tier)
+
+    def due(self) -> bool:
+        """Whether `settle` would find enough that is new (a few per cent of the variants, or the last of them)."""
+        return self._fresh > 0 and (self._waiting == 0 or self._fresh * 32 >= len(self._state))
+
+    def settle(self) -> list[int]:
+        """Decide what can be decided; indices of the variants newly decided, of those that go on the fastest first."""
+        self._fresh = 0
+        decided, self._gone = self._gone, []
+        known = int(np.count_nonzero(self._state == _KNOWN))
+        for group in range(self._groups):
+            members = np.flatnonzero(self._group == group)
+            ranked = members[self._state[members] == _KNOWN]
+            # as `survivors`: by time, then by number
+            ranked = ranked[np.lexsort((ranked, self._time[ranked]))]
+            waiting = int(np.count_nonzero(self._state[members] == _WAITING))
+            sure, possible = self._bounds(len(ranked), waiting, known, self._waiting - waiting)
+            for fate, part in ((_KEPT, ranked[:sure]), (_DROPPED, ranked[possible:])):
+                new = part[self._fate[part] == _OPEN]
+                self._fate[new] = fate
+                decided += [int(index) for index in new]
+        return decided
+
+    def _bounds(self, found: int, waiting: int, known: int, elsewhere: int) -> tuple[int, int]:
+        """(ranks certain to go on, ranks that may): of `found` known in a group, with `waiting` more out in it.
+
+        `known` of all groups have a time, `elsewhere` are out in the other groups.
+        """
+        more = np.arange(waiting + 1)  # how many of those out in this group will have a time
+        least = self._counts(found + more, known + more + elsewhere)
+        most = self._counts(found + more, known + more)
+        # at worst, all of them are faster than every one known
+        return max(0, min(found, int((least - more).min()))), min(found, int(most.max()))
+
+    def _counts(self, found: np.ndarray, total: np.ndarray) -> np.ndarray:
+        """How many `survivors` keeps of groups of `found` variants when all groups have `total`."""
+        share = self._share
+        if not isinstance(share, int):
+            percent = float(share.strip().removesuffix("%"))
+            return -np.floor_divide(-(found * percent), 100).astype(np.int64)  # keep_count of each
+        if not share:
+            return np.zeros(len(found), np.int64)
+        # np.round rounds halves to even, as round() does
+        return np.maximum(1, np.round(share * found / np.maximum(total, 1))).astype(np.int64)

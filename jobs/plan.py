@@ -6,18 +6,19 @@ import functools
 import hashlib
 import re
 import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import interpreter
 import timing
 from jobs.sweep import LIMITS, Sweep, SweepError
 from jobs.tables import Rows
-from jobs.variants import Variant, expand, uses_limits
+from jobs.variants import Variant, VariantSpace, uses_limits
 from jobs.work import (
     CONSTRAINTS,
     CYCLE_SECONDS,
+    DEFAULT_MEMORY,
     DEFAULT_SECONDS,
     KernelBuild,
     VariantResult,
@@ -29,18 +30,26 @@ from timing.target import Target, load_target
 
 @dataclass(slots=True)
 class Plan:
-    """A sweep's work. `variants` maps a target's name to its variants; `items` is everything to evaluate."""
+    """A sweep's work. `variants` maps a target's name to its variants, made when asked for."""
 
     sweep: Sweep
     targets: dict[str, str]  # name -> what load_target takes
-    variants: dict[str, list[Variant]]
-    numbers: list[int]  # the variants asked for
+    variants: dict[str, Sequence[Variant]]
+    numbers: Sequence[int]  # the variants asked for, ascending
     settings: Settings
 
     @property
     def total(self) -> int:
         """Variants of the whole sweep."""
-        return 1 + max(variant.number for variants in self.variants.values() for variant in variants)
+        return max(map(len, self.variants.values()))
+
+    @property
+    def architectures(self) -> dict[str, list[str]]:
+        """Architecture -> its targets, which may share an execution."""
+        found: dict[str, list[str]] = {}
+        for name, spec in self.targets.items():
+            found.setdefault(load_target(spec).arch, []).append(name)
+        return dict(sorted(found.items()))
 
     def items(
         self, tiers: Sequence[str], wanted: Mapping[str, Collection[int]], done: Collection[tuple[int, str]]
@@ -50,26 +59,52 @@ class Plan:
         Targets of one architecture that share code and launch share an item. The second list holds results known
         without running anything: variants a target's limits exclude.
         """
-        groups: dict[tuple[int, str], WorkItem] = {}
+        chosen = {name: set(numbers) for name, numbers in wanted.items()}
+        items: list[WorkItem] = []
         excluded: list[VariantResult] = []
-        for name, spec in self.targets.items():
-            target = load_target(spec)
-            numbers = set(wanted[name])
-            for variant in self.variants[name]:
-                if variant.number not in numbers or (variant.number, name) in done:
-                    continue
-                item = self._item(variant, target, spec, tuple(tiers))
-                if variant.excluded:
-                    excluded.append(failed_result(item, CONSTRAINTS, variant.excluded))
-                    continue
-                group = (variant.number, hashlib.sha256(repr(_shared_part(item)).encode()).hexdigest())
-                known = groups.get(group)
-                if known is not None:
-                    item = _with_targets(known, (*known.targets, (name, spec)))
-                groups[group] = item
-        order = {number: index for index, number in enumerate(self.numbers)}
-        items = sorted(groups.values(), key=lambda i: (i.build.arch, order[i.variant]))
+        for names in self.architectures.values():
+            for number in self.numbers:
+                ours = [name for name in names if number in chosen[name] and (number, name) not in done]
+                found, left_out = self.items_of(number, ours, tiers)
+                items += found
+                excluded += left_out
         return items, excluded
+
+    def items_of(
+        self, number: int, targets: Sequence[str], tiers: Sequence[str]
+    ) -> tuple[list[WorkItem], list[VariantResult]]:
+        """Work for one variant on `targets`, all of one architecture, and the results known without running anything.
+
+        One item when code and launch are the same on all of them, as they nearly always are.
+        """
+        items: list[WorkItem] = []
+        excluded: list[VariantResult] = []
+        for name in targets:
+            spec = self.targets[name]
+            item = self._item(self.variants[name][number], load_target(spec), spec, tuple(tiers))
+            why = self.variants[name][number].excluded
+            if why:
+                excluded.append(failed_result(item, CONSTRAINTS, why))
+                continue
+            for index, known in enumerate(items):
+                if _shared_part(known) == _shared_part(item):
+                    items[index] = replace(known, targets=(*known.targets, (name, spec)))
+                    break
+            else:
+                items.append(item)
+        return items, excluded
+
+    def first_items(
+        self, tiers: Sequence[str], done: Callable[[int, str], bool]
+    ) -> Iterator[WorkItem | VariantResult]:
+        """All that is to be done of the variants asked for, one by one, architecture after architecture."""
+        for names in self.architectures.values():
+            for number in self.numbers:
+                ours = [name for name in names if not done(number, name)]
+                if ours:
+                    found, excluded = self.items_of(number, ours, tiers)
+                    yield from excluded
+                    yield from found
 
     def _item(self, variant: Variant, target: Target, spec: str, tiers: tuple[str, ...]) -> WorkItem:
         settings = self.settings
@@ -88,6 +123,7 @@ class Plan:
             l2=settings.l2,
             seconds=settings.seconds or (CYCLE_SECONDS if "cycle" in tiers else DEFAULT_SECONDS),
             instructions=settings.instructions,
+            memory=settings.memory,
             cache=settings.cache,
             threads=settings.threads,
         )
@@ -104,6 +140,7 @@ class Settings:
     limit: int | None = None
     targets: tuple[str, ...] = field(default=())  # overrides the sweep's
     threads: int = 1  # of one evaluation by the cycle tier
+    memory: int = DEFAULT_MEMORY
 
 
 def plan_sweep(sweep: Sweep, settings: Settings) -> Plan:
@@ -120,18 +157,19 @@ def plan_sweep(sweep: Sweep, settings: Settings) -> Plan:
             raise SweepError(f"target {name} is named twice")
         targets[name] = spec
     if uses_limits(sweep):
-        variants = {name: expand(sweep, target_limits(load_target(spec))) for name, spec in targets.items()}
+        variants: dict[str, Sequence[Variant]] = {
+            name: VariantSpace(sweep, target_limits(load_target(spec))) for name, spec in targets.items()
+        }
     else:
-        same = expand(sweep)
-        variants = dict.fromkeys(targets, same)
-    numbers = [variant.number for variant in next(iter(variants.values()))]
+        variants = dict.fromkeys(targets, VariantSpace(sweep))
+    numbers = range(len(next(iter(variants.values()))))
     return Plan(sweep, targets, variants, evenly(numbers, settings.limit), settings)
 
 
-def evenly(numbers: Sequence[int], limit: int | None) -> list[int]:
+def evenly(numbers: Sequence[int], limit: int | None) -> Sequence[int]:
     """`limit` of `numbers`, spread evenly over the sweep (all of them without a limit)."""
     if limit is None or limit >= len(numbers):
-        return list(numbers)
+        return numbers
     return [numbers[index * len(numbers) // limit] for index in range(limit)]
 
 
@@ -154,7 +192,7 @@ def kernel_build(sweep: Sweep, variant: Variant, target: Target) -> KernelBuild:
         return KernelBuild(
             arch=target.arch,
             entry=kernel.entry,
-            source=(sweep.folder / kernel.source).resolve(),
+            source=_resolved(sweep.folder / kernel.source),
             macros=tuple(variant.names.items()),
             flags=tuple(kernel.flags),
         )
@@ -197,10 +235,11 @@ def model_digest() -> str:
     return digest.hexdigest()
 
 
+@functools.lru_cache(maxsize=256)
+def _resolved(path: Path) -> Path:
+    return path.resolve()
+
+
 def _shared_part(item: WorkItem) -> tuple[object, ...]:
     return (item.build, item.grid, item.block, item.shared, item.arguments)
 
-
-def _with_targets(item: WorkItem, targets: tuple[tuple[str, str], ...]) -> WorkItem:
-    values = {name: getattr(item, name) for name in WorkItem.__dataclass_fields__}
-    return WorkItem(**{**values, "targets": targets})

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
 
 from jobs.expression import Expression, ExpressionError
 from jobs.sweep import DTYPES, LIMITS, CsrOffsets, Integers, Sweep, SweepError
@@ -113,15 +116,38 @@ def expand(sweep: Sweep, limits: Mapping[str, int] | None = None) -> list[Varian
     `limits` gives the target's limits (`jobs.sweep.LIMITS`), needed when the sweep uses them. Raises SweepError: for
     an expression that fails (naming key and point), and for an empty space (saying which constraint removed how many).
     """
-    compiled = _Compiled(sweep)
-    if compiled.limit_names and limits is None:
-        used = ", ".join(sorted(compiled.limit_names))
-        raise SweepError(f"{sweep.path}: uses {used}, which only a target gives")
-    removed = Removed()
-    variants = list(compiled.variants(limits or {}, removed))
-    if not variants:
-        raise SweepError(f"{sweep.where('constraints')}: no variant is left of {removed}")
-    return variants
+    return list(VariantSpace(sweep, limits))
+
+
+class VariantSpace(Sequence[Variant]):
+    """A sweep's variants by number, made when asked for: eight bytes a variant, however many there are.
+
+    Every point is evaluated once when the space is made, so that a sweep's errors show then. Raises as `expand`.
+    """
+
+    def __init__(self, sweep: Sweep, limits: Mapping[str, int] | None = None) -> None:
+        self._compiled = compiled = _Compiled(sweep)
+        if compiled.limit_names and limits is None:
+            used = ", ".join(sorted(compiled.limit_names))
+            raise SweepError(f"{sweep.path}: uses {used}, which only a target gives")
+        self._limits = dict(limits or {})
+        removed = Removed()
+        self._points = np.fromiter(compiled.points(self._limits, removed), np.int64)
+        if not len(self._points):
+            raise SweepError(f"{sweep.where('constraints')}: no variant is left of {removed}")
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @overload
+    def __getitem__(self, index: int) -> Variant: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Variant]: ...
+    def __getitem__(self, index: int | slice) -> Variant | list[Variant]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        return self._compiled.variant(number, int(self._points[number]), self._limits)
 
 
 class _Compiled:
@@ -159,19 +185,29 @@ class _Compiled:
         self.limit_names |= expression.names - set(known)
         return expression
 
-    def variants(self, limits: Mapping[str, int], removed: Removed) -> Iterator[Variant]:
+    def points(self, limits: Mapping[str, int], removed: Removed) -> Iterator[int]:
+        """Places in the parameters' product, the last one changing fastest, of the points that are variants."""
         sweep = self.sweep
         points = math.prod(len(values) for values in sweep.parameters.values())
         if points > MAX_POINTS:
             raise SweepError(f"{sweep.where('parameters')}: {points} points; at most {MAX_POINTS} are gone through")
         number = 0
-        for values in itertools.product(*sweep.parameters.values()):
+        for place, values in enumerate(itertools.product(*sweep.parameters.values())):
             removed.points += 1
             parameters = dict(zip(sweep.parameters, values, strict=True))
-            variant = self._point(number, parameters, limits, removed)
-            if variant is not None:
-                yield variant
+            if self._point(number, parameters, limits, removed) is not None:
+                yield place
                 number += 1
+
+    def variant(self, number: int, place: int, limits: Mapping[str, int]) -> Variant:
+        """The variant at a place in the parameters' product."""
+        chosen: list[tuple[str, int]] = []
+        for name, values in reversed(self.sweep.parameters.items()):
+            place, index = divmod(place, len(values))
+            chosen.append((name, values[index]))
+        variant = self._point(number, dict(reversed(chosen)), limits, Removed())
+        assert variant is not None, "the space holds points that passed"
+        return variant
 
     def _point(
         self, number: int, parameters: dict[str, int], limits: Mapping[str, int], removed: Removed

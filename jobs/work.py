@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from interpreter.errors import (
     BudgetExceeded,
     CompileError,
@@ -31,6 +33,7 @@ TIERS = ("static", "sampled", "cycle")
 DEFAULT_SECONDS = 120.0
 CYCLE_SECONDS = 3600.0  # the cycle tier executes whole grids
 DEFAULT_INSTRUCTIONS = 20_000_000
+DEFAULT_MEMORY = 8 << 30  # bytes a variant may need beyond what its worker holds anyway
 
 
 class VariantTimeout(Exception):
@@ -67,8 +70,10 @@ class WorkItem:
     l2: str = "warm"
     seconds: float = DEFAULT_SECONDS
     instructions: int = DEFAULT_INSTRUCTIONS
+    memory: int = DEFAULT_MEMORY
     cache: Path = Path(".")
     threads: int = 1  # for the cycle tier; results do not depend on it
+    shown: tuple[tuple[str, str], ...] = ()  # path here -> path on the submitting machine, for messages
 
     @property
     def label(self) -> str:
@@ -86,12 +91,55 @@ class VariantResult:
     message: str | None = None
 
 
+@dataclass(slots=True)
+class Finished:
+    """A result as it travels to the driver: what the funnel and the progress need, and the rows as Arrow tables.
+
+    `times` holds estimated us by (target, tier), None where that failed; `seconds` what it took, compilation included.
+    """
+
+    family: str
+    variant: int
+    arch: str
+    tiers: tuple[str, ...]
+    times: dict[tuple[str, str], float | None]
+    failure: str | None = None
+    message: str | None = None
+    seconds: float = 0.0
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+
+def finish(item: WorkItem, result: VariantResult, seconds: float = 0.0) -> Finished:
+    """Make a result ready to travel. A later pass writes no `variants`: the first has written them."""
+    rows = result.rows
+    for local, original in item.shown:
+        for row in (*rows.variants, *rows.estimates):
+            if row.get("message"):
+                row["message"] = row["message"].replace(local, original)
+        result.message = result.message and result.message.replace(local, original)
+    times = {(row["target"], row["tier"]): row.get("time_us") for row in rows.estimates}
+    kept = Rows(rows.variants if "static" in item.tiers else [], rows.estimates, rows.instructions)
+    return Finished(
+        item.family,
+        item.variant,
+        item.build.arch,
+        item.tiers,
+        times,
+        result.failure,
+        result.message,
+        seconds,
+        kept.tables(),
+    )
+
+
 def classify(error: BaseException) -> str:
     """Kernel Tuner's class of a failure."""
     if isinstance(error, CompileError | CubinError):
         return COMPILE
     if isinstance(error, BudgetExceeded | VariantTimeout):
         return TIMEOUT
+    if isinstance(error, MemoryError):
+        return RUNTIME
     if isinstance(error, CannotLaunch | LaunchError | ExecutionError | UnsupportedInstruction):
         return RUNTIME
     return RUNTIME

@@ -33,6 +33,20 @@ targets: [h200, rtx4090]
 # variants: 0 BLOCK=64, 1 and 2 its mishaps, then BLOCK=128, 256, 512
 
 
+# seventeen variants, of which the funnel takes half
+FUNNEL_SWEEP = """\
+name: toy
+kernel: {language: cuda, source: kernel.cu, entry: toy}
+problem: {N: 4096}
+parameters: {BLOCK: [32, 64, 128, 256], ITEMS: [1, 2, 3, 4], MISHAP: [0, 1]}
+constraints: ["MISHAP == 0 or BLOCK * ITEMS == 32"]
+launch: {grid: ["ceildiv(N, BLOCK)"], block: [BLOCK]}
+arguments: [{name: data, dtype: float32, shape: [N], output: true}]
+targets: [h200, rtx4090, l40s]
+funnel: {sampled: 50%}
+"""
+
+
 def write_sweep(folder: Path, text: str = SWEEP) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kernel.cu").write_text('extern "C" __global__ void toy(float* data) {}\n')
@@ -103,3 +117,22 @@ def evaluate_slowly(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantRe
         if event[0] == "begin":
             time.sleep(0.25)
         yield event
+
+
+def evaluate_at_leisure(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
+    """A tenth of a second each."""
+    for event in evaluate_batch(items):
+        if event[0] == "begin":
+            time.sleep(0.1)
+        yield event
+
+
+def evaluate_with_a_hoard(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
+    """Mishap 1 takes memory until it is stopped."""
+    for index, item in enumerate(items):
+        yield "begin", index, None
+        hoard = []
+        while dict(item.names).get("MISHAP") == 1 and len(hoard) < 64:
+            hoard.append(b"x" * (16 << 20))
+            time.sleep(0.05)
+        yield "done", index, result_of(item)

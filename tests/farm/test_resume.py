@@ -111,7 +111,7 @@ def _start(toy: Path, tmp_path: Path, log: Path) -> subprocess.Popen[str]:
         # whoever runs the tests in the background hands an ignored SIGINT down
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "import sys; sys.path.insert(0, sys.argv[1]); import farm.submit, farm.cli;"
-        "farm.submit.EVALUATOR = 'farm_fakes:evaluate_slowly'; farm.submit.FLUSH_SECONDS = 0.1;"
+        "farm.submit.EVALUATOR = 'farm_fakes:evaluate_slowly'; import farm.sink; farm.sink.FLUSH_SECONDS = 0.1;"
         "farm.submit.model_digest = lambda: 'fake model';"
         "sys.argv = ['farm', 'submit', sys.argv[2], '--jobs', '1', '--run', 'r']; farm.cli.main()"
     )

@@ -141,4 +141,4 @@ def test_cubin_files_by_parameter_and_architecture(tmp_path: Path) -> None:
 
 def test_evenly() -> None:
     assert evenly(range(10), 3) == [0, 3, 6]
-    assert evenly(range(3), 9) == [0, 1, 2] and evenly(range(3), None) == [0, 1, 2]
+    assert list(evenly(range(3), 9)) == [0, 1, 2] and list(evenly(range(3), None)) == [0, 1, 2]

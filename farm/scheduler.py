@@ -1,0 +1,271 @@
+"""What is handed to which worker next, and what becomes of an item whose worker died. No processes, files, clocks here.
+
+Three kinds of work, in this order: items to be tried again, each alone; items that go on to a later tier, the most
+promising first, on the node that has their cubins if it asks; items nobody has begun, in the sweep's order. A batch
+holds as many items as take about TASK_SECONDS, by what such items took so far, and fewer towards the end, so that the
+workers finish together. What is held grows with the workers and with the items waiting for a later tier, not with the
+sweep.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from farm.executors.interface import Batch, Done, Ended, Worker
+from jobs.work import COMPILE, RUNTIME, TIMEOUT, Finished, WorkItem, failed_result, finish
+
+TASK_SECONDS = 4.0  # a batch's length: long beside what handing it out costs, short beside a run
+MAX_BATCH = 64
+FIRST_BATCH = 2  # while nothing is known of such items
+GROWTH = 2.0  # of a batch over the last one of its kind: the first items may be the quick ones
+BLAMED_ATTEMPTS = 2  # an item at which the worker died is tried again alone; then it is set aside
+LOST_ATTEMPTS = 4  # workers lost under an item, for no known fault of its own
+
+Kind = tuple[str, str, tuple[str, ...]]  # family, architecture, tiers
+
+
+def kind_of(item: WorkItem) -> Kind:
+    """Items of one kind may share a batch, and take about as long as each other."""
+    return item.family, item.build.arch, item.tiers
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How long items of a kind take, and how large a batch of them was."""
+
+    seconds: float = 0.0
+    items: float = 0.0
+    last: int = 0
+
+    def learn(self, seconds: float, items: int) -> None:
+        # older experience fades, so that a change (a warm cache, another region of the sweep) is followed
+        self.seconds = 0.8 * self.seconds + seconds
+        self.items = 0.8 * self.items + items
+
+    @property
+    def each(self) -> float | None:
+        return self.seconds / self.items if self.items > 0 else None
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """An item whose workers died, and how often."""
+
+    item: WorkItem
+    blamed: int = 0
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class Running:
+    """A batch at a worker."""
+
+    batch: Batch
+    worker: Worker
+    since: float
+    done: int = 0  # items with a result
+
+    @property
+    def left(self) -> int:
+        return len(self.batch.items) - self.done
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What followed from an executor's answer: results to be kept, and sentences for the user."""
+
+    results: list[Finished] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)  # kind (as in farm.events), text
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of a scheduler, since it began."""
+
+    batches: int = 0
+    items: int = 0
+    retried: int = 0
+    set_aside: int = 0
+    lost_batches: int = 0
+
+
+class Scheduler:
+    """`fresh` gives the work nobody has begun; `remaining` says how much of it there still is."""
+
+    def __init__(
+        self, fresh: Iterator[WorkItem], remaining: Callable[[], int], task_seconds: float = TASK_SECONDS
+    ) -> None:
+        self._fresh = fresh
+        self._remaining = remaining
+        self._task_seconds = task_seconds
+        self._next: WorkItem | None = None
+        self._exhausted = False
+        self._retries: list[_Trouble] = []
+        self._trouble: dict[tuple[str, int, str], _Trouble] = {}
+        self._promoted: dict[Kind, dict[str, list[tuple[float, int, WorkItem]]]] = {}
+        self._promoted_count = 0
+        self._sequence = itertools.count()
+        self._pace: dict[Kind, _Pace] = {}
+        self.running: dict[int, Running] = {}
+        self.counts = Counts()
+
+    # ---- work comes in
+
+    def promote(self, item: WorkItem, priority: float, home: str) -> None:
+        """An item goes on to a later tier. The lowest priority is first; `home` is the node that has its cubin."""
+        heap = self._promoted.setdefault(kind_of(item), {}).setdefault(home, [])
+        heapq.heappush(heap, (priority, next(self._sequence), item))
+        self._promoted_count += 1
+
+    # ---- work goes out
+
+    def waiting(self) -> int:
+        """Items that could be handed out now (of those nobody has begun, as the sweep counts them)."""
+        fresh = 0 if self._exhausted else max(1, self._remaining())
+        return fresh + self._promoted_count + len(self._retries)
+
+    def has_work(self) -> bool:
+        """Whether there is anything to hand out."""
+        return bool(self._retries) or self._promoted_count > 0 or self._peek() is not None
+
+    def next_batch(self, worker: Worker, workers: int, now: float) -> Batch | None:
+        """What `worker`, one of `workers`, should do; None when there is nothing for it."""
+        items, homes = self._choose(worker, workers)
+        if not items:
+            return None
+        self.counts.batches += 1
+        self.counts.items += len(items)
+        batch = Batch(self.counts.batches, tuple(items), homes)
+        self.running[batch.number] = Running(batch, worker, now)
+        return batch
+
+    def _choose(self, worker: Worker, workers: int) -> tuple[list[WorkItem], tuple[str, ...]]:
+        if self._retries:
+            return [self._retries.pop(0).item], ()
+        if self._promoted_count:
+            return self._choose_promoted(worker, workers)
+        items: list[WorkItem] = []
+        size = 1
+        while (item := self._peek()) is not None and len(items) < size:
+            if not items:
+                size = self._size(kind_of(item), workers)
+            elif kind_of(item) != kind_of(items[0]):
+                break
+            items.append(item)
+            self._next = None
+        return items, ()
+
+    def _choose_promoted(self, worker: Worker, workers: int) -> tuple[list[WorkItem], tuple[str, ...]]:
+        # the kind with the most promising item; then, of that kind, what this node has the cubins of
+        kind = min(self._promoted, key=lambda k: min(heap[0][:2] for heap in self._promoted[k].values()))
+        heaps = self._promoted[kind]
+        size = self._size(kind, workers)
+        items: list[WorkItem] = []
+        homes: list[str] = []
+        while heaps and len(items) < size:
+            home = worker.node if worker.node in heaps else max(heaps, key=lambda h: len(heaps[h]))
+            _, _, item = heapq.heappop(heaps[home])
+            self._promoted_count -= 1
+            items.append(item)
+            if home and home != worker.node and home not in homes:
+                homes.append(home)
+            if not heaps[home]:
+                del heaps[home]
+                if home == worker.node:
+                    break  # what other nodes have is theirs, unless this one has nothing else to do
+        if not heaps:
+            del self._promoted[kind]
+        return items, tuple(homes)
+
+    def _size(self, kind: Kind, workers: int) -> int:
+        pace = self._pace.setdefault(kind, _Pace())
+        each = pace.each
+        if each is None:
+            size = FIRST_BATCH
+        else:
+            size = max(1, min(MAX_BATCH, int(self._task_seconds / max(each, 1e-6))))
+            size = min(size, max(FIRST_BATCH, int(pace.last * GROWTH)))
+        pace.last = size
+        # each worker gets its share in two turns at least
+        return max(1, min(size, -(-self.waiting() // (2 * max(1, workers)))))
+
+    def _peek(self) -> WorkItem | None:
+        if self._next is None and not self._exhausted:
+            self._next = next(self._fresh, None)
+            self._exhausted = self._next is None
+        return self._next
+
+    # ---- answers come back
+
+    def done(self, answer: Done) -> Finished:
+        """An item of a running batch has a result."""
+        running = self.running[answer.batch]
+        running.done += 1
+        item = running.batch.items[answer.index]
+        self._trouble.pop(_identity(item), None)
+        self._pace.setdefault(kind_of(item), _Pace()).learn(answer.result.seconds, 1)
+        return answer.result
+
+    def ended(self, answer: Ended) -> Verdict:
+        """A batch is over; what it left goes back to the queue, or is set aside with the reason."""
+        running = self.running.pop(answer.batch)
+        verdict = Verdict()
+        if not answer.unfinished:
+            return verdict
+        items = running.batch.items
+        where = running.worker.shown
+        if answer.cause == "lost":
+            self.counts.lost_batches += 1
+            verdict.notes.append(
+                ("worker_lost", f"{where}: {answer.detail}; {len(answer.unfinished)} work item(s) go back to the queue")
+            )
+        for index in answer.unfinished:
+            item = items[index]
+            if index == answer.culprit and answer.cause != "lost":
+                self._blame(item, answer, where, verdict)
+            elif answer.cause == "lost":
+                trouble = self._trouble.setdefault(_identity(item), _Trouble(item))
+                trouble.lost += 1
+                if trouble.lost >= LOST_ATTEMPTS:
+                    text = f"its worker was lost {trouble.lost} times ({answer.detail})"
+                    self._set_aside(item, RUNTIME, text, verdict)
+                else:
+                    self._again(item)
+            else:
+                self._again(item)
+        return verdict
+
+    def _blame(self, item: WorkItem, answer: Ended, where: str, verdict: Verdict) -> None:
+        if answer.cause == "overdue":
+            self._set_aside(item, TIMEOUT, answer.detail, verdict, item.seconds)
+            return
+        if answer.cause == "memory":
+            self._set_aside(item, RUNTIME, answer.detail, verdict)
+            return
+        trouble = self._trouble.setdefault(_identity(item), _Trouble(item))
+        trouble.blamed += 1
+        what = "a tool failed" if answer.cause == "tool" else "simulator crashed"
+        if trouble.blamed < BLAMED_ATTEMPTS:
+            verdict.notes.append(("retried", f"{item.label}: {what} on {where} ({answer.detail}); it is tried again"))
+            self._again(item)
+            return
+        times = "twice" if trouble.blamed == 2 else f"{trouble.blamed} times"
+        failure = COMPILE if answer.cause == "tool" else RUNTIME
+        self._set_aside(item, failure, f"{what} ({answer.detail}) {times} on {item.label}", verdict)
+
+    def _again(self, item: WorkItem) -> None:
+        self.counts.retried += 1
+        self._retries.append(self._trouble.get(_identity(item)) or _Trouble(item))
+
+    def _set_aside(self, item: WorkItem, failure: str, text: str, verdict: Verdict, seconds: float = 0.0) -> None:
+        self._trouble.pop(_identity(item), None)
+        self.counts.set_aside += 1
+        verdict.notes.append(("set_aside", f"{item.label}: {text}"))
+        verdict.results.append(finish(item, failed_result(item, failure, text, seconds=seconds), seconds))
+
+
+def _identity(item: WorkItem) -> tuple[str, int, str]:
+    return item.family, item.variant, item.build.arch

@@ -1,0 +1,263 @@
+"""One sweep's work as a stream: items nobody has begun, and items that go on to a later tier as results come in.
+
+The order in which results come does not matter: which variants go on is decided by `jobs.funnel`, and an item of a
+later tier is made when the fates of its variant on all targets of its architecture are known, so that its SASS is
+executed once for all of them. Holds a few bytes a variant and target, whatever has been evaluated.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.funnel import StreamingFunnel, Tier, passes_all
+from jobs.plan import Plan
+from jobs.work import TIERS, Finished, VariantResult, WorkItem
+
+
+@dataclass(slots=True)
+class TierCounts:
+    """(variant, target) pairs of one tier. `planned` is an expectation until the funnel has decided (`decided`)."""
+
+    tier: str
+    planned: int
+    done: int = 0  # failed ones too
+    failed: int = 0
+    resumed: int = 0  # of `done`, found in the run
+    decided: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """An item that goes on. The lowest priority is the most promising: its time over the best of its group."""
+
+    item: WorkItem
+    priority: float
+    home: str
+
+
+class _Gate:
+    """The way into one later tier: a funnel a target."""
+
+    def __init__(self, plan: Plan, tier: Tier, everything: bool) -> None:
+        self.tier = tier
+        sweep = plan.sweep
+        if everything:
+            sweep = sweep.model_copy(update={"funnel": sweep.funnel.model_copy(update={tier: "100%"})})
+        within = plan.sweep.rank_within
+        self.funnels: dict[str, StreamingFunnel] = {}
+        for target, variants in plan.variants.items():
+            groups = [tuple(variants[n].parameters[p] for p in within) for n in plan.numbers] if within else None
+            self.funnels[target] = StreamingFunnel(sweep, tier, groups or [()] * len(plan.numbers))
+        self.rows = 0  # results of the tier before
+        self.emitted: dict[str, np.ndarray] = {}  # architecture -> variants whose item is made, or that have none
+
+
+class SweepStream:
+    """Everything `plan` has to do up to `last` ("static", "sampled", "cycle"; None: as the sweep's funnel says).
+
+    `known` are rows of `estimates` that the run has already (family, variant, target, tier, status, time_us).
+    `excluded` is called with results that are known without running anything.
+    """
+
+    def __init__(
+        self, plan: Plan, last: str | None, known: pa.Table, excluded: Callable[[VariantResult], None], cores: int = 1
+    ) -> None:
+        self.plan = plan
+        self._excluded = excluded
+        count = len(plan.numbers)
+        sweep = plan.sweep
+        to_cycle = sweep.funnel.cycle not in (0, "0%")
+        one_pass = last != "static" and passes_all(sweep, count)
+        self.first_tiers: tuple[str, ...] = ("static", "sampled") if one_pass else ("static",)
+        tiers: list[Tier] = []
+        if last != "static":
+            if not one_pass:
+                tiers.append("sampled")
+            if last == "cycle" or (last is None and to_cycle):
+                tiers.append("cycle")
+        self._gates = [_Gate(plan, tier, everything=tier == "cycle" and not to_cycle) for tier in tiers]
+        self._architectures = plan.architectures
+        self._arch_of = {name: arch for arch, names in self._architectures.items() for name in names}
+        for gate in self._gates:
+            gate.emitted = {arch: np.zeros(count, bool) for arch in self._architectures}
+        self._done = {
+            (tier, target): np.zeros(count, bool) for tier in (*self.first_tiers, *tiers) for target in plan.targets
+        }
+        self._nodes: list[str] = [""]
+        self._homes = {arch: np.zeros(count if tiers else 0, np.int16) for arch in self._architectures}
+        self._promoted: list[Promotion] = []
+        self._failed = np.zeros(count, bool)
+        self._estimated = np.zeros(count, bool)
+        self.counts = {
+            tier: TierCounts(tier, count * len(plan.targets), decided=tier in self.first_tiers)
+            for tier in (*self.first_tiers, *tiers)
+        }
+        for gate in self._gates:
+            self.counts[gate.tier].planned = sum(funnel.expected() for funnel in gate.funnels.values())
+        # few long evaluations: cores that have none of their own help with the others
+        self._threads = max(1, cores // max(1, self.counts["cycle"].planned)) if "cycle" in self.counts else 1
+        self._take_known(known)
+        # variants that an earlier submission took through the static tier alone
+        self._half_done = {
+            target: self._done["static", target] & ~self._done["sampled", target] for target in plan.targets if one_pass
+        }
+        self._remaining = self._count_fresh()
+
+    # ---- what is to be done
+
+    def fresh(self) -> Iterator[WorkItem]:
+        """Items nobody has begun, made one by one."""
+        for found in self.plan.first_items(self.first_tiers, lambda n, t: self._has(self.first_tiers[0], n, t)):
+            self._remaining = max(0, self._remaining - 1)
+            if isinstance(found, WorkItem):
+                yield found
+            else:
+                self._excluded(found)
+                for row in found.rows.estimates:
+                    self._take(row["target"], row["tier"], self._index(found.variant), None)
+        if self._half_done:
+            yield from self._static_only()
+
+    def remaining(self) -> int:
+        """About how many items `fresh` will still give."""
+        return self._remaining
+
+    def has_promotions(self) -> bool:
+        """Whether items have come to go on since the last call of `promotions`."""
+        return bool(self._promoted)
+
+    def promotions(self) -> list[Promotion]:
+        """Items that have come to go on since the last call."""
+        found, self._promoted = self._promoted, []
+        return found
+
+    # ---- what has been done
+
+    def take(self, finished: Finished, node: str = "") -> None:
+        """A result of one of the items; `node` has its cubin now."""
+        index = self._index(finished.variant)
+        if self._gates:
+            if node not in self._nodes:
+                self._nodes.append(node)
+            self._homes[finished.arch][index] = self._nodes.index(node)
+        for (target, tier), time_us in finished.times.items():
+            self._take(target, tier, index, time_us)
+
+    def settle(self, all_of_it: bool = False) -> None:
+        """Let the funnels decide what they can: when enough is new, or all of it now."""
+        for position, gate in enumerate(self._gates):
+            for target, funnel in gate.funnels.items():
+                if funnel.due() or all_of_it:
+                    for index in funnel.settle():
+                        self._decided(position, self._arch_of[target], index)
+            counts = self.counts[gate.tier]
+            if not counts.decided and all(funnel.waiting == 0 for funnel in gate.funnels.values()):
+                counts.planned = sum(funnel.kept() for funnel in gate.funnels.values())
+                counts.decided = True
+
+    def notes(self) -> list[str]:
+        """What the funnels did, in words."""
+        return [
+            f"{self.plan.sweep.name}: the funnel takes {sum(f.kept() for f in gate.funnels.values())} of {gate.rows} "
+            f"(variant, target) pairs to the {gate.tier} tier"
+            for gate in self._gates
+        ]
+
+    def variants_failed(self) -> int:
+        """Variants with results, but no estimate for any target."""
+        return int(np.count_nonzero(self._failed & ~self._estimated))
+
+    # ---- inside
+
+    def _index(self, number: int) -> int:
+        numbers = self.plan.numbers
+        return number if isinstance(numbers, range) else bisect_left(numbers, number)
+
+    def _has(self, tier: str, number: int, target: str) -> bool:
+        return bool(self._done[tier, target][self._index(number)])
+
+    def _take(self, target: str, tier: str, index: int, time_us: float | None, resumed: bool = False) -> None:
+        done = self._done.get((tier, target))
+        if done is None or done[index]:
+            return
+        done[index] = True
+        counts = self.counts[tier]
+        counts.done += 1
+        counts.failed += time_us is None
+        counts.resumed += resumed
+        if time_us is None:
+            self._failed[index] = True
+        else:
+            self._estimated[index] = True
+        for gate in self._gates:
+            if gate.tier == _after(tier):
+                gate.rows += 1
+                gate.funnels[target].take(index, time_us)
+
+    def _decided(self, position: int, arch: str, index: int) -> None:
+        """A variant's fate at a gate is known for one target: make its item if it is for all of the architecture."""
+        gate = self._gates[position]
+        targets = self._architectures[arch]
+        fates = {target: gate.funnels[target].fate(index) for target in targets}
+        if gate.emitted[arch][index] or None in fates.values():
+            return
+        gate.emitted[arch][index] = True
+        if position + 1 < len(self._gates):  # those that stay here never come to the next gate
+            for target, fate in fates.items():
+                if not fate and not self._done[gate.tier, target][index]:
+                    self._gates[position + 1].funnels[target].take(index, None)
+        ours = [t for t, fate in fates.items() if fate and not self._done[gate.tier, t][index]]
+        if not ours:
+            return
+        items, _ = self.plan.items_of(self.plan.numbers[index], ours, (gate.tier,))
+        for item in items:
+            if gate.tier == "cycle":
+                item = replace(item, threads=self._threads)
+            priority = min(gate.funnels[name].behind_best(index) for name, _ in item.targets)
+            self._promoted.append(Promotion(item, priority, self._nodes[self._homes[arch][index]]))
+
+    def _take_known(self, known: pa.Table) -> None:
+        """Results the run has. The first tier's come first, so that each gate knows what its tier before has."""
+        name = self.plan.sweep.name
+        for tier in self.counts:
+            for target in self.plan.targets:
+                chosen = known.filter(
+                    (pc.field("family") == name) & (pc.field("tier") == tier) & (pc.field("target") == target)
+                )
+                for variant, status, time_us in zip(
+                    *(chosen.column(c).to_pylist() for c in ("variant", "status", "time_us")), strict=True
+                ):
+                    index = self._index(variant)
+                    if index < len(self.plan.numbers) and self.plan.numbers[index] == variant:
+                        self._take(target, tier, index, time_us if status == "ok" else None, resumed=True)
+
+    def _count_fresh(self) -> int:
+        total = 0
+        for targets in self._architectures.values():
+            missing = np.zeros(len(self.plan.numbers), bool)
+            for target in targets:
+                missing |= ~self._done[self.first_tiers[0], target]
+            total += int(np.count_nonzero(missing))
+            if self._half_done:
+                half = np.logical_or.reduce([self._half_done[target] for target in targets])
+                total += int(np.count_nonzero(half & ~missing))
+        return total
+
+    def _static_only(self) -> Iterator[WorkItem]:
+        for targets in self._architectures.values():
+            for index, number in enumerate(self.plan.numbers):
+                ours = [target for target in targets if self._half_done[target][index]]
+                if ours:
+                    self._remaining = max(0, self._remaining - 1)
+                    yield from self.plan.items_of(number, ours, ("sampled",))[0]
+
+
+def _after(tier: str) -> str | None:
+    place = TIERS.index(tier) + 1
+    return TIERS[place] if place < len(TIERS) else None

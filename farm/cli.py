@@ -38,6 +38,12 @@ TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="Only t
 FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this family of a run with several.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="CSV on stdout.")]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", "-f", help="table, json, csv, parquet or arrow (IPC stream), on stdout.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File to write instead of stdout; its ending names the format.")
+]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or the beginning of it.", metavar="RUN")]
 
 
@@ -200,36 +206,47 @@ def rank(
     target: TargetOption = None,
     family: FamilyOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Every variant, not the best ten.")] = False,
+    form: FormatOption = None,
+    output: OutputOption = None,
     csv_output: CsvOption = False,
     json_output: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Variants by estimated time, best first, each parameter a column. CSV and JSON always hold all of them."""
-    from farm.render import as_csv, as_json, print_ranking, ranking_rows
+    """Variants by estimated time, best first, each parameter a column. Formats but `table` hold all of them."""
+    from farm.output import chosen_format, write
+    from farm.render import print_ranking, ranking_query, ranking_rows
 
+    form = chosen_format(form, csv_output, json_output, output)
     database = _open(run, store)
-    rows = ranking_rows(database, _target_of(database, target), _family_of(database, family))
-    if csv_output:
-        sys.stdout.write(as_csv(rows))
-    elif json_output:
-        sys.stdout.write(as_json(rows))
+    chosen = _target_of(database, target), _family_of(database, family)
+    if form != "table":
+        write(database.reader(*ranking_query(database, *chosen)), form, output)
     else:
-        print_ranking(_console(), database, rows, None if everything else 10)
+        best = None if everything else 10
+        print_ranking(_console(), database, ranking_rows(database, *chosen, best), best)
 
 
 @app.command()
 def correlate(
     run: RunArgument,
     groups: Annotated[bool, typer.Option("--groups", help="Each group, not their mean.")] = False,
+    form: FormatOption = None,
+    output: OutputOption = None,
+    csv_output: CsvOption = False,
     json_output: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
     """Agreement of the estimates, and of null models, with times measured on real hardware."""
-    from farm.render import as_json, correlation_rows, print_correlation, print_rows
+    from farm.output import chosen_format, write
+    from farm.render import as_json, correlation_query, correlation_rows, print_correlation, print_rows
 
+    form = chosen_format(form, csv_output, json_output, output)
     database = _open(run, store)
+    if form not in ("table", "json") or output is not None:
+        write(database.reader(correlation_query(groups)), form, output)
+        return
     rows = correlation_rows(database, groups)
-    if json_output:
+    if form == "json":
         sys.stdout.write(as_json(rows))
     elif not rows:
         raise FarmError(
@@ -357,25 +374,29 @@ def query(
         str, typer.Argument(help="DuckDB SQL, e.g. 'SELECT target, min(time_us) FROM estimates GROUP BY 1'.")
     ],
     run: Annotated[str | None, typer.Option("--run", help="Name of the run (default: the latest).")] = None,
+    form: FormatOption = None,
+    output: OutputOption = None,
     csv_output: CsvOption = False,
     json_output: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
     """SQL over a run: variants, estimates, instructions, measurements, ranking, correlation, group_correlation."""
-    from farm.render import as_csv, as_json, print_rows
+    from farm.output import chosen_format, write
+    from farm.render import print_rows
     from farm.store import open_store
 
-    opened = open_store(store)
-    names = opened.runs()
-    if run is None and not names:
-        raise FarmError(f"the store {opened.location} holds no runs (begin with `farm submit SWEEP`)")
-    rows = _open(run or names[-1], store).rows(sql)
-    if csv_output:
-        sys.stdout.write(as_csv(rows))
-    elif json_output:
-        sys.stdout.write(as_json(rows))
+    form = chosen_format(form, csv_output, json_output, output)
+    if run is None:
+        opened = open_store(store)
+        names = opened.runs()
+        if not names:
+            raise FarmError(f"the store {opened.location} holds no runs (begin with `farm submit SWEEP`)")
+        run = names[-1]
+    database = _open(run, store)
+    if form != "table":
+        write(database.reader(sql), form, output)
     else:
-        print_rows(_console(), rows)
+        print_rows(_console(), database.rows(sql))
 
 
 @app.command()

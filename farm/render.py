@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from farm.database import RunDatabase
+from farm.database import RunDatabase, identifier
 from jobs.tables import STALL_COLUMNS
 
 SHA_DIGITS = 12
@@ -40,27 +40,56 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def ranking_rows(database: RunDatabase, target: str | None = None, family: str | None = None) -> list[dict[str, Any]]:
-    """Rows of `farm rank` as plain data, best first within family, target and group; failed ones last."""
-    columns = ", ".join(f'v."{database.column_of(name)}"' for name in database.parameters)
+def ranking_rows(
+    database: RunDatabase, target: str | None = None, family: str | None = None, best: int | None = None
+) -> list[dict[str, Any]]:
+    """Rows of `farm rank` as plain data, best first within family, target and group; failed ones last.
+
+    With `best`, that many of each group and of its failures, each with totals of the group for `print_ranking`.
+    """
+    return list(database.table(*ranking_query(database, target, family, best)).to_pylist())
+
+
+# of a group, beside each of its rows where not all of them are fetched
+TOTALS = ("group_ok", "group_failed", "group_static", "group_measured", "group_spills", "group_seconds", "group_us")
+
+
+def ranking_query(
+    database: RunDatabase, target: str | None = None, family: str | None = None, best: int | None = None
+) -> tuple[str, list[Any]]:
+    """The SQL of `farm rank` and its arguments. See `ranking_rows`."""
+    columns = ", ".join(f"v.{identifier(database.column_of(name))}" for name in database.parameters)
     where, arguments = ["true"], []
     for column, value in (("target", target), ("family", family)):
         if value is not None:
             where.append(f"r.{column} = ?")
             arguments.append(value)
-    return database.rows(
-        f"""
+    order = "r.status <> 'ok', r.tier <> 'cycle', r.tier <> 'sampled', r.place, r.variant"
+    totals = choice = ""
+    if best is not None:
+        totals = """,
+               count(*) FILTER (r.status = 'ok') OVER g AS group_ok,
+               count(*) FILTER (r.status <> 'ok') OVER g AS group_failed,
+               bool_or(r.status = 'ok' AND r.tier = 'static') OVER g AS group_static,
+               bool_or(r.status = 'ok' AND r.measured_us IS NOT NULL) OVER g AS group_measured,
+               bool_or(r.status = 'ok' AND (r.spill_store_bytes > 0 OR r.spill_load_bytes > 0)) OVER g AS group_spills,
+               sum(r.simulation_seconds) FILTER (r.status = 'ok') OVER g AS group_seconds,
+               sum(r.time_us) FILTER (r.status = 'ok') OVER g AS group_us"""
+        choice = f"""
+        WINDOW g AS (PARTITION BY r.family, r.target, r."group")
+        QUALIFY row_number() OVER (PARTITION BY r.family, r.target, r."group", r.status <> 'ok' ORDER BY {order})
+                <= {best}"""
+    sql = f"""
         SELECT r.family, r.target, r."group", r.place, r.variant, {columns + "," if columns else ""}
                r.time_us, r.tier, r.bound, r.occupancy, r.limiter, r.registers,
                r.spill_store_bytes, r.spill_load_bytes, r.cubin_sha, r.status, r.failure, r.message,
-               r.measured_us, r.spread, r.confidence, r.expected_error, r.simulation_seconds
+               r.measured_us, r.spread, r.confidence, r.expected_error, r.simulation_seconds{totals}
         FROM best_ranking r JOIN variants v USING (family, variant, target)
-        WHERE {" AND ".join(where)}
+        WHERE {" AND ".join(where)}{choice}
         ORDER BY r.family, r.target, try_cast(regexp_extract(r."group", '=(-?[0-9]+)', 1) AS BIGINT), r."group",
-                 r.status <> 'ok', r.tier <> 'cycle', r.tier <> 'sampled', r.place, r.variant
-        """,
-        arguments,
-    )
+                 {order}
+        """
+    return sql, arguments
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -76,16 +105,18 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
 def as_json(rows: Any) -> str:
     """Rows as JSON; NaN and infinity, which JSON lacks, become null."""
 
-    def clean(value: Any) -> Any:
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        if isinstance(value, dict):
-            return {key: clean(inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [clean(inner) for inner in value]
-        return value
+    return json.dumps(finite(rows), indent=1, default=str) + "\n"
 
-    return json.dumps(clean(rows), indent=1, default=str) + "\n"
+
+def finite(value: Any) -> Any:
+    """The value with None for NaN and infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return value
 
 
 def print_ranking(console: Console, database: RunDatabase, rows: list[dict[str, Any]], limit: int | None) -> None:
@@ -98,10 +129,10 @@ def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, A
     first = rows[0]
     parameters = database.folder.manifest.families[first["family"]].parameters
     good = [row for row in rows if row["status"] == "ok"]
-    measured = any(row["measured_us"] is not None for row in good)
-    spills = any(row["spill_store_bytes"] or row["spill_load_bytes"] for row in good)
+    totals = _totals(rows)
+    measured, spills, count = totals["group_measured"], totals["group_spills"], totals["group_ok"]
     within = f", {first['group']}" if first["group"] else ""
-    title = f"{first['family']} on {first['target']}{within}: {len(good)} variants, times simulated"
+    title = f"{first['family']} on {first['target']}{within}: {count} variants, times simulated"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
     table.add_column("#", justify="right")
     table.add_column("variant", justify="right")
@@ -133,22 +164,37 @@ def _print_group(console: Console, database: RunDatabase, rows: list[dict[str, A
         console.print(table)
     else:
         console.print(f"{first['family']} on {first['target']}{within}: no variant has an estimate", style="bold")
-    if limit is not None and len(good) > limit:
-        console.print(f"  ... {len(good) - limit} more (--all shows them)", highlight=False)
-    _print_failures(console, rows, limit)
-    seconds = sum(row["simulation_seconds"] or 0 for row in good)
-    gpu = sum(row["time_us"] for row in good)
+    if limit is not None and count > limit:
+        console.print(f"  ... {count - limit} more (--all shows them)", highlight=False)
+    _print_failures(console, rows, limit, totals["group_failed"])
     if good:
+        seconds, gpu = totals["group_seconds"] or 0.0, microseconds(totals["group_us"])
         console.print(
-            f"  Simulated in {seconds:.1f} s of CPU time; one launch of each on the GPU: {microseconds(gpu)} us.",
+            f"  Simulated in {seconds:.1f} s of CPU time; one launch of each on the GPU: {gpu} us.",
             highlight=False,
         )
-    if any(row["tier"] == "static" for row in good):
+    if totals["group_static"]:
         console.print("  * by the static tier alone", highlight=False)
     console.print()
 
 
-def _print_failures(console: Console, rows: list[dict[str, Any]], limit: int | None) -> None:
+def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The group's totals: beside its rows where not all were fetched, else of the rows."""
+    if "group_ok" in rows[0]:
+        return {name: rows[0][name] for name in TOTALS}
+    good = [row for row in rows if row["status"] == "ok"]
+    return {
+        "group_ok": len(good),
+        "group_failed": len(rows) - len(good),
+        "group_static": any(row["tier"] == "static" for row in good),
+        "group_measured": any(row["measured_us"] is not None for row in good),
+        "group_spills": any(row["spill_store_bytes"] or row["spill_load_bytes"] for row in good),
+        "group_seconds": sum(row["simulation_seconds"] or 0 for row in good),
+        "group_us": sum(row["time_us"] for row in good),
+    }
+
+
+def _print_failures(console: Console, rows: list[dict[str, Any]], limit: int | None, count: int) -> None:
     failed = [row for row in rows if row["status"] != "ok"]
     shown = failed if limit is None else failed[:3]
     for row in shown:
@@ -157,15 +203,24 @@ def _print_failures(console: Console, rows: list[dict[str, Any]], limit: int | N
             f"  variant {row['variant']}: {row['failure']}: {text[0] if text else ''}",
             highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip
-    if len(failed) > len(shown):
-        console.print(f"  ... {len(failed) - len(shown)} more failed (--all shows them)", highlight=False)
+    if count > len(shown):
+        console.print(f"  ... {count - len(shown)} more failed (--all shows them)", highlight=False)
+
+
+def correlation_query(groups: bool = False) -> str:
+    """The SQL of `farm correlate --format`: without the mean over families, which is no family's."""
+    if groups:
+        return 'SELECT * FROM group_correlation ORDER BY family, target, "group", model_order'
+    return "SELECT * FROM correlation"
 
 
 def correlation_rows(database: RunDatabase, groups: bool = False) -> list[dict[str, Any]]:
     """Rows of `farm correlate`: a family each and then their mean, or each group."""
     if groups:
-        return database.rows('SELECT * FROM group_correlation ORDER BY family, target, "group", model_order')
-    return database.rows("SELECT * FROM correlation") + database.rows("SELECT * FROM overall_correlation")
+        return database.rows(correlation_query(groups))
+    rows = database.rows(correlation_query())
+    several = len({row["family"] for row in rows}) > 1  # the mean over one family is that family
+    return rows + (database.rows("SELECT * FROM overall_correlation") if several else [])
 
 
 def print_correlation(console: Console, rows: list[dict[str, Any]]) -> None:

@@ -203,24 +203,22 @@ class LocalBlobs:
         path = self.path / LOCK
         with disk_errors(path):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = open(path, "a+")  # noqa: SIM115 - held until the end of the block
+            lock = open(path, "ab+", buffering=0)  # noqa: SIM115 - held until the end of the block
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 lock.seek(0)
-                raise Busy(
-                    f"run {self.name}: being written by {_holder(lock.read())}; wait for it or choose another --run"
-                ) from None
+                owner = _holder(lock.read())
+                raise Busy(f"run {self.name}: being written by {owner}; wait for it or choose another --run") from None
             with disk_errors(path):
                 lock.seek(0)
                 lock.truncate()
-                lock.write(json.dumps(owner_text()))
-                lock.flush()
+                lock.write(json.dumps(owner_text()).encode())
             yield LocalLock(path)
 
 
-def _holder(text: str) -> str:
+def _holder(text: bytes) -> str:
     with contextlib.suppress(ValueError, AttributeError):
         return describe_owner(json.loads(text))
     return "another process"

@@ -297,7 +297,7 @@ def _one_target(item: WorkItem, ready: _Prepared, execution: _Execution, target:
     result.rows.variants.append(row)
     for estimate in estimates:
         result.rows.estimates.append(_estimate_row(item, estimate))
-    result.rows.instructions.append(_instruction_block(item, execution.program, estimates[-1]))
+        result.rows.instructions.append(_instruction_block(item, execution.program, estimate))
 
 
 def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) -> Estimate:

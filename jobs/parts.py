@@ -26,6 +26,7 @@ FOLDER = "parts"
 SUFFIX = ".parquet"
 ROW_GROUP = 128 * 1024  # rows: what a reader of one variant has to read, and what a merge holds
 BATCH = 16 * 1024  # rows read at a time from each input of a merge
+WHOLE_BYTES = 1 << 20  # a part of this size is read by one request, however little of it is wanted
 MERGED_BYTES = 64 << 20  # a merged part is closed at this size
 
 # Parts are merged when as many as FAN_IN have a size of one level; each level is FAN_IN times the one before.
@@ -134,12 +135,13 @@ def _digest(path: Path) -> str:
 
 def sorted_table(name: str, table: pa.Table) -> pa.Table:
     """The rows in the order of the table's key."""
-    if name == "instructions":
-        table = table.unify_dictionaries()
-    table = table.combine_chunks()
+    table = table.unify_dictionaries().combine_chunks()
     columns = [_ordinals(table.column(key)) for key in reversed(KEYS[name])]
-    order = np.lexsort(columns)
-    return table if bool((order == np.arange(len(order))).all()) else table.take(pa.array(order))
+    in_order = np.ones(max(table.num_rows - 1, 0), bool)
+    for column in columns:
+        step = np.diff(column)
+        in_order = (step > 0) | ((step == 0) & in_order)
+    return table if in_order.all() else table.take(pa.array(np.lexsort(columns)))
 
 
 def _ordinals(column: pa.ChunkedArray) -> np.ndarray:
@@ -179,6 +181,8 @@ def open_part(blobs: Blobs, part: Part) -> pq.ParquetFile:
     local = blobs.local_path(part.blob)
     if local is not None:
         file = pq.ParquetFile(local, memory_map=True)
+    elif part.bytes <= WHOLE_BYTES:
+        file = pq.ParquetFile(pa.BufferReader(blobs.read(part.blob)[0]))
     else:
         filesystem, base = blobs.filesystem()
         file = pq.ParquetFile(filesystem.open_input_file(f"{base}/{part.blob}"), pre_buffer=True)

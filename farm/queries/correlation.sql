@@ -49,42 +49,6 @@ SELECT
     min(measured_us) OVER (PARTITION BY family, target, "group", model) AS best_us
 FROM scored;
 
--- Kendall's tau-b: measured times whose intervals overlap are ties.
-CREATE OR REPLACE VIEW kendall AS
-WITH signs AS (
-    SELECT
-        a.family, a.target, a."group", a.model,
-        CASE
-            WHEN abs(a.measured_us - b.measured_us) <= a.noise_us + b.noise_us THEN 0
-            ELSE sign(a.measured_us - b.measured_us)
-        END AS measured_sign,
-        CASE
-            WHEN abs(a.score - b.score) <= 1e-9 * greatest(abs(a.score), abs(b.score)) THEN 0
-            ELSE sign(a.score - b.score)
-        END AS score_sign
-    FROM scored a
-    JOIN scored b
-        ON a.family = b.family AND a.target = b.target AND a."group" = b."group" AND a.model = b.model
-        AND a.variant < b.variant
-),
-sums AS (
-    SELECT
-        family, target, "group", model,
-        sum(measured_sign * score_sign) AS concordant_less_discordant,
-        count(*) FILTER (measured_sign <> 0) AS untied_measured,
-        count(*) FILTER (score_sign <> 0) AS untied_score
-    FROM signs
-    GROUP BY ALL
-)
-SELECT
-    family, target, "group", model,
-    CASE
-        WHEN untied_measured = 0 THEN NULL  -- nothing to order
-        WHEN untied_score = 0 THEN 0.0      -- a model that says the same of all orders nothing
-        ELSE concordant_less_discordant / sqrt(untied_measured::DOUBLE * untied_score)
-    END AS kendall
-FROM sums;
-
 CREATE OR REPLACE VIEW group_correlation AS
 SELECT
     r.family,
@@ -98,15 +62,14 @@ SELECT
         WHEN count(DISTINCT r.score) < 2 THEN 0.0
         ELSE corr(r.score_rank, r.measured_rank)
     END AS spearman,
-    any_value(k.kendall) AS kendall,
+    -- measured times whose intervals overlap are ties (farm/statistics.py)
+    nullif(kendall_tau(list(r.score), list(r.measured_us), list(r.noise_us)), 'NaN'::DOUBLE) AS kendall,
     min(r.measured_us) FILTER (r.pick <= 1) / any_value(r.best_us) - 1 AS top1_loss,
     min(r.measured_us) FILTER (r.pick <= 5) / any_value(r.best_us) - 1 AS top5_loss,
     median(abs(r.model_us / r.measured_us - 1)) AS median_error,
     quantile_cont(abs(r.model_us / r.measured_us - 1), 0.9) AS p90_error,
     median(r.model_us / r.measured_us) AS median_ratio
 FROM ranked r
-LEFT JOIN kendall k
-    ON k.family = r.family AND k.target = r.target AND k."group" = r."group" AND k.model = r.model
 GROUP BY r.family, r.target, r."group", r.model;
 
 CREATE OR REPLACE VIEW correlation AS

@@ -107,7 +107,7 @@ def open_store(uri: str | None = None) -> Store:
 def _bucket(uri: str) -> tuple[str, str]:
     """Bucket and prefix of an s3:// URI. The URI is not repeated where it may hold a secret."""
     parsed = urlparse(uri)
-    if "@" in parsed.netloc:
+    if "@" in uri:
         raise StoreError(
             "store s3://...@...: credentials do not belong in the address; give them by AWS_PROFILE, or "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (docs/store.md)"

@@ -245,7 +245,7 @@ class Connection:
                 raise StorageError(f"store {self._where(key)}: {error}") from None
             raise
         except Exception as error:
-            if _code(error) == "NoSuchKey":
+            if _code(error) in ("NoSuchKey", "404"):  # 404: the answer's body was cut off
                 raise FileNotFoundError(self._where(key)) from None
             raise self._explained(error, key) from None
 

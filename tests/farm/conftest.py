@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import farm_fakes
 import pytest
+import s3_server
+import tables
+from rich.console import Console
 
 import farm.cli
+import farm.store
 import farm.submit
 
 
@@ -30,6 +36,20 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return log
 
 
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> tables.Contents:
+    """The tables of the toy sweep's run by the fake simulator, undisturbed, in a folder."""
+    folder = tmp_path_factory.mktemp("reference")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_batch")
+        patch.setattr(farm.submit, "is_compiled", lambda _chip: True)
+        toy = farm_fakes.write_sweep(folder / "toy")
+        store = farm.store.LocalStore(folder / "store")
+        return tables.contents(
+            farm.submit.submit([toy], farm.submit.Options(run="r"), store, Console(quiet=True)).folder
+        )
+
+
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run `farm` with arguments: (exit code, stdout, stderr)."""
@@ -46,3 +66,24 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
         return code, out, err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def moto_address() -> Iterator[tuple[str, int]]:
+    with s3_server.moto() as address:
+        yield address
+
+
+@pytest.fixture
+def s3(moto_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[s3_server.Proxy]:
+    """A bucket `farm-test` of its own behind a proxy, and the environment to use it."""
+    with s3_server.Proxy(moto_address).running() as proxy:
+        for name in list(os.environ):
+            if name.startswith("AWS_"):
+                monkeypatch.delenv(name)
+        for name, value in s3_server.environment(proxy).items():
+            monkeypatch.setenv(name, value)
+        proxy.bucket = f"farm-test-{uuid.uuid4().hex[:8]}"
+        s3_server.make_bucket(moto_address, proxy.bucket)
+        monkeypatch.setenv("FARM_STORE", f"s3://{proxy.bucket}/some/where")
+        yield proxy

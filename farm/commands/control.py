@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from farm.board import CANCEL, Board
+from farm.commands.observation import LogFormatOption, LogLevelOption, MetricsOption, Observation
 from farm.events import Progress
 from farm.liveness import SILENT_SECONDS, driver_state, surely_dead
 from farm.store import open_store
@@ -174,6 +175,9 @@ def resume(
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="In the background.")] = False,
+    metrics: MetricsOption = None,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = None,
     store: StoreOption = None,
 ) -> None:
     """Go on with a run that was stopped, cancelled or killed, from any machine that sees the store.
@@ -183,10 +187,11 @@ def resume(
     from farm.commands.submission import run_and_report, run_detached
     from farm.inputs import recall
 
+    observation = Observation(metrics, log_format, log_level)
     folder = open_store(store).find(run)
     sweeps, options = recall(folder, Board(folder))
     options.jobs, options.ray, options.retry = jobs, ray, retry
     if detach:
         run_detached(sweeps, options, store, [word for word in sys.argv[1:] if word not in ("--detach", "-d")])
     else:
-        run_and_report(sweeps, options, store)
+        run_and_report(sweeps, options, store, observation)

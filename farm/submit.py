@@ -25,6 +25,7 @@ from farm.sink import Sink, Tables
 from farm.store import Store
 from farm.submit_options import Options, SubmitError
 from interpreter.disassembly import cache_directory
+from jobs.bundle import check_inside
 from jobs.expression import close_match
 from jobs.plan import Plan, Settings, model_digest, plan_sweep
 from jobs.run_folder import Family, RunError, RunFolder
@@ -227,7 +228,10 @@ def plan_all(paths: list[Path], options: Options) -> list[Plan]:
         twin = next((p.sweep for p in plans if p.sweep.name == sweep.name), None)
         if twin is not None:
             raise SubmitError(f"{sweep.path}: name: {sweep.name} is also the name of {twin.path}")
-        plans.append(plan_sweep(sweep, settings))
+        plan = plan_sweep(sweep, settings)
+        if not options.allow_outside:
+            check_inside(plan)
+        plans.append(plan)
     return plans
 
 

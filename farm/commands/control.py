@@ -70,7 +70,9 @@ def watch(
         return
     try:
         state = (
-            _follow_live(board, progress, console, price) if console.is_terminal else _follow(board, progress, price)
+            _follow_live(board, progress, console, price)
+            if console.is_terminal
+            else _follow(board, progress, console, price)
         )
     except KeyboardInterrupt:
         print(f"not watching any more; run {folder.name} goes on (farm cancel {folder.name} stops it)", file=sys.stderr)

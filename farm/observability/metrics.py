@@ -14,13 +14,22 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import start_http_server
 from prometheus_client.registry import Collector
 
 from farm.events import Event, Progress, State, Telemetry
 from interpreter.errors import FarmError
+from jobs.work import COMPILE, CONSTRAINTS, CORRECTNESS, RUNTIME, TIMEOUT
 
 LOOPBACK = "127.0.0.1"
 TARGETS_SHOWN = 64  # more become "other"
@@ -55,6 +64,7 @@ class RunMetrics:
     """A listener of `submit` that keeps a registry. One run at a time a process."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a second series a counter, which nobody reads
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -91,6 +101,11 @@ class RunMetrics:
             buckets=MEMORY_BUCKETS,
             registry=self.registry,
         )
+        self._failures = Counter(
+            "farm_failures", "Work items without an estimate, by class.", ["failure"], registry=self.registry
+        )
+        for failure in (COMPILE, RUNTIME, CORRECTNESS, TIMEOUT, CONSTRAINTS):
+            self._failures.labels(failure)
         self._events = Counter("farm_events", "Events of the run by kind.", ["kind"], registry=self.registry)
         info = Gauge("farm_build_info", "Version of farm; always 1.", ["version"], registry=self.registry)
         info.labels(_version()).set(1)
@@ -108,6 +123,8 @@ class RunMetrics:
         tier = (told.get("tiers") or ["unknown"])[-1]
         result = told.get("failure") or "ok"
         self._items.labels(told.get("arch", "unknown"), tier, result).inc()
+        if result != "ok":
+            self._failures.labels(result).inc()
         self._seconds.labels(tier).observe(told.get("seconds", 0.0))
         self._cpu.labels(tier).inc(max(0.0, told.get("cpu_seconds", 0.0)))
         if told.get("peak_bytes"):

@@ -37,23 +37,27 @@ def view(
     progress: Progress, state: str, price: float | None = None, rates: Sequence[float] = (), rows: int = 40
 ) -> RenderableType:
     """Everything about the run, in about `rows` lines. `rates` are items a second of late, the latest last."""
-    parts: list[RenderableType] = [_title(progress, state), _bar(progress)]
-    parts.append(Text("  ".join(_pace(progress, rates))))
-    room = max(2, (rows - 12) // 2)
-    if progress.tiers:
-        parts += [Text(), _funnel(progress.tiers, room)]
-    if progress.best:
-        parts += [Text(), _best(progress.best, room)]
-    parts += [Text(), Text("failures  " + failures(progress)), Text("cost      " + cost(progress, price))]
+    head: list[RenderableType] = [_title(progress, state), _bar(progress), Text("  ".join(_pace(progress, rates)))]
+    tail: list[RenderableType] = [
+        Text(),
+        Text("failures  " + failures(progress)),
+        Text("cost      " + cost(progress, price)),
+    ]
     for label, share in progress.under_way[:3]:
-        parts.append(Text(f"under way {label} {share:.0%}"))
+        tail.append(Text(f"under way {label} {share:.0%}"))
     events = [event for event in progress.events if event.kind not in QUIET_EVENTS][-EVENTS_SHOWN:]
     if events:
-        parts.append(Text())
-        parts += [
-            Text(f"{event.at[11:19]}  {event.text}", style="dim", overflow="ellipsis", no_wrap=True) for event in events
-        ]
-    return Group(*parts)
+        tail.append(Text())
+        for event in events:
+            tail.append(Text(f"{event.at[11:19]}  {event.text}", style="dim", overflow="ellipsis", no_wrap=True))
+    # each table has an empty line, its header and perhaps "and n more" besides; the cost may take a second line
+    room = max(2, (rows - len(head) - len(tail) - 1 - 2 * 3) // 2)
+    tables: list[RenderableType] = []
+    if progress.tiers:
+        tables += [Text(), _funnel(progress.tiers, room)]
+    if progress.best:
+        tables += [Text(), _best(progress.best, room)]
+    return Group(*head, *tables, *tail)
 
 
 def failures(progress: Progress) -> str:
@@ -70,8 +74,6 @@ def failures(progress: Progress) -> str:
 def cost(progress: Progress, price: float | None) -> str:
     """Core time so far, and what it costs at `price` a core hour."""
     text = f"{progress.worker_seconds:.0f} s of workers, {progress.cpu_seconds:.0f} s of CPU"
-    if progress.items_done:
-        text += f", {1000 * progress.worker_seconds / progress.items_done:.0f} ms an item"
     if price is not None:
         hours = core_hours(progress)
         text += f"; {hours:.4g} core hours at {price:g}: {hours * price:.4g}"

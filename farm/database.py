@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -15,8 +16,8 @@ import pyarrow.dataset as ds
 from farm.statistics import kendall_tau
 from interpreter.errors import FarmError
 from jobs.blobs import Blobs
-from jobs.parts import Part
-from jobs.run_folder import RunError, RunFolder
+from jobs.parts import Part, damaged
+from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
 # SQL does not tell upper case from lower case.
@@ -30,6 +31,18 @@ class QueryError(FarmError):
     """A query that DuckDB refuses."""
 
 
+class _CannotRead(OSError):
+    """Files of the run cannot be read: gone because they were merged, or the storage fails."""
+
+
+# words of pyarrow's errors, which DuckDB passes on within its own
+_READING = ("AWS Error", "does not exist", "No such file", "HTTP status", "curlCode")
+# and of DuckDB and pyarrow about files that are no whole Parquet files
+_DAMAGED = (
+    "magic bytes", "too small to be a Parquet", "TProtocolException", "Couldn't deserialize", "ecompression", "orrupt",
+)  # fmt: skip
+
+
 class RunDatabase:
     """An in-memory database with the run's tables: variants, estimates, instructions, measurements and the views."""
 
@@ -39,14 +52,18 @@ class RunDatabase:
         self._without = without
         self._connection = duckdb.connect(":memory:")
         self._connection.create_function("kendall_tau", _kendall_tau, [duckdb.list_type("DOUBLE")] * 3, "DOUBLE")
+        self._again(self._open_all)
         for name in SCHEMAS:
-            self._open(name)
             if name != "variants":
                 self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM _{name}")
         self._connection.execute(self._variants_view())
         self._connection.execute(self._groups_view())
         for query in QUERIES:
             self._connection.execute((files("farm") / "queries" / query).read_text())
+
+    def _open_all(self) -> None:
+        for name in SCHEMAS:
+            self._open(name)
 
     def _open(self, name: str) -> None:
         """Make a table known as `_name`, without reading it: from files by DuckDB itself, from elsewhere by pyarrow.
@@ -60,7 +77,8 @@ class RunDatabase:
             self._connection.register(f"_{name}", SCHEMAS[name].empty_table())
         elif None not in paths:
             files = ", ".join(_text(str(path)) for path in paths)
-            self._connection.execute(f"CREATE OR REPLACE VIEW _{name} AS SELECT * FROM read_parquet([{files}])")
+            with self._errors():
+                self._connection.execute(f"CREATE OR REPLACE VIEW _{name} AS SELECT * FROM read_parquet([{files}])")
         else:
             self._connection.register(f"_{name}", dataset(blobs, name, parts))
 
@@ -85,42 +103,54 @@ class RunDatabase:
     def reader(self, sql: str, arguments: list[Any] | None = None) -> pa.RecordBatchReader:
         """The rows of a query a batch at a time, for results that memory should not hold at once."""
         found = self._run(sql, arguments, lambda relation: relation.to_arrow_reader(BATCH_ROWS))
-        return found.to_reader() if isinstance(found, pa.Table) else found
+        if isinstance(found, pa.Table):  # a statement without rows
+            return found.to_reader()
+        return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
 
-    def _run(self, sql: str, arguments: list[Any] | None, fetch: Callable[[Any], Any]) -> Any:
-        """Run a query; once more when a writer has merged the files that the manifest named when it was read."""
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
-            return self._once(sql, arguments, fetch)
-        except FileNotFoundError:
-            before = self.folder.manifest.revision
-            if self.folder.load().manifest.revision == before:
-                raise RunError(f"run {self.folder.name}: a file that its manifest names is missing") from None
-            for name in SCHEMAS:
-                self._open(name)
-        try:
-            return self._once(sql, arguments, fetch)
-        except FileNotFoundError:
-            raise RunError(f"run {self.folder.name}: was changed while it was read; try again") from None
-
-    def _once(self, sql: str, arguments: list[Any] | None, fetch: Callable[[Any], Any]) -> Any:
-        try:
-            relation = self._connection.sql(sql, params=arguments or None)
-            return pa.table({}) if relation is None else fetch(relation)
-        except duckdb.Error as error:
-            if self._lost_files():
-                raise FileNotFoundError from None
-            if "AWS Error" in str(error) or isinstance(error, duckdb.IOException):
-                raise self.folder.blobs.explain(OSError(str(error))) from None
-            raise QueryError(f"query: {error}") from None
-        except FileNotFoundError:
-            raise
-        except OSError as error:  # from pyarrow, through DuckDB
+            with self._errors():
+                yield from reader
+        except _CannotRead as error:
             raise self.folder.blobs.explain(error) from None
 
-    def _lost_files(self) -> bool:
-        """Whether files of the manifest as it was read have gone, where files are what is read."""
-        paths = [self.folder.blobs.local_path(blob) for blob in self.folder.manifest.named()]
-        return any(path is not None and not path.exists() for path in paths)
+    def _run(self, sql: str, arguments: list[Any] | None, fetch: Callable[[Any], Any]) -> Any:
+        def once() -> Any:
+            with self._errors():
+                relation = self._connection.sql(sql, params=arguments or None)
+                return pa.table({}) if relation is None else fetch(relation)
+
+        return self._again(once)
+
+    def _again(self, act: Callable[[], Any]) -> Any:
+        """Do it; once more when a writer has merged the files that the manifest named when it was read."""
+        try:
+            return act()
+        except _CannotRead as error:
+            before = self.folder.manifest.revision
+            if self.folder.load().manifest.revision == before:
+                raise self.folder.blobs.explain(error) from None
+        try:
+            if act != self._open_all:
+                self._open_all()
+            return act()
+        except _CannotRead as error:
+            raise self.folder.blobs.explain(error) from None
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Tell what the query did wrong from what the files or the storage do."""
+        try:
+            yield
+        except duckdb.Error as error:
+            text = str(error)
+            if isinstance(error, duckdb.IOException) or any(word in text for word in _READING):
+                raise _CannotRead(text) from None
+            if any(word in text for word in _DAMAGED):
+                raise damaged(self.folder.blobs, "parts", error) from None
+            raise QueryError(f"query: {text}") from None
+        except OSError as error:  # from pyarrow, through DuckDB
+            raise _CannotRead(str(error)) from None
 
     def _variants_view(self) -> str:
         parts = ["SELECT *"]

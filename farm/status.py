@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import Any
+
+import pyarrow.compute as pc
 
 from farm.liveness import driver_state
 from jobs.run_folder import RunFolder
@@ -10,15 +13,19 @@ from jobs.run_folder import RunFolder
 
 def run_status(folder: RunFolder) -> list[dict[str, Any]]:
     """One row a family and target: variants asked for, estimated by each tier, failed by class."""
-    columns = ["family", "variant", "target", "tier", "status", "failure"]
-    results = folder.read("estimates", columns).to_pylist()
+    results = folder.read("estimates", ["family", "variant", "target", "tier", "status", "failure"])
+    good = pc.equal(results.column("status"), "ok")
+    counts = results.filter(good).group_by(["family", "target", "tier"]).aggregate([("variant", "count")]).to_pylist()
+    done = {(row["family"], row["target"], row["tier"]): row["variant_count"] for row in counts}
+    failures: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for row in results.filter(pc.invert(good)).to_pylist():
+        failures[row["family"], row["target"]][row["variant"]] = row["failure"]
     rows = []
     state = driver_state(folder)
     for family in folder.manifest.families.values():
         for target in family.targets:
-            mine = [r for r in results if r["family"] == family.name and r["target"] == target]
-            failed: dict[int, str] = {r["variant"]: r["failure"] for r in mine if r["status"] != "ok"}
-            classes = sorted(set(failed.values()))
+            failed = failures[family.name, target]
+            classes = Counter(failed.values())
             rows.append(
                 {
                     "run": folder.name,
@@ -27,15 +34,9 @@ def run_status(folder: RunFolder) -> list[dict[str, Any]]:
                     "state": state,
                     "variants": family.planned,
                     "of": family.variants,
-                    "static": _count(mine, "static"),
-                    "sampled": _count(mine, "sampled"),
-                    "cycle": _count(mine, "cycle"),
+                    **{tier: done.get((family.name, target, tier), 0) for tier in ("static", "sampled", "cycle")},
                     "failed": len(failed),
-                    "why": ", ".join(f"{sum(c == f for f in failed.values())} {c}" for c in classes),
+                    "why": ", ".join(f"{count} {name}" for name, count in sorted(classes.items())),
                 }
             )
     return rows
-
-
-def _count(rows: list[dict[str, Any]], tier: str) -> int:
-    return sum(row["tier"] == tier and row["status"] == "ok" for row in rows)

@@ -207,7 +207,9 @@ class LocalBlobs:
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except OSError as error:
+                if not isinstance(error, BlockingIOError):
+                    raise StorageError(f"{path}: file locks do not work here: {error.strerror}") from None
                 lock.seek(0)
                 owner = _holder(lock.read())
                 raise Busy(f"run {self.name}: being written by {owner}; wait for it or choose another --run") from None

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.blobs import Blobs, temporary_file
+from jobs.blobs import Blobs, StorageError, temporary_file
 from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, write_options
 
 FOLDER = "parts"
@@ -204,8 +204,16 @@ def batches(blobs: Blobs, part: Part, columns: Sequence[str] | None = None) -> I
                 yield pa.Table.from_batches([batch])
     except FileNotFoundError:
         raise
+    except pa.ArrowInvalid as error:
+        raise damaged(blobs, part.blob, error) from None
     except OSError as error:
         raise blobs.explain(error) from None
+
+
+def damaged(blobs: Blobs, what: str, error: Exception) -> StorageError:
+    """A part that is there and cannot be read."""
+    reason = str(error).splitlines()[0]
+    return StorageError(f"{blobs.location}/{what}: damaged: {reason}. Restore it, or remove the run and submit again")
 
 
 def _merged(

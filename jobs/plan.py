@@ -192,7 +192,7 @@ def kernel_build(sweep: Sweep, variant: Variant, target: Target) -> KernelBuild:
         return KernelBuild(
             arch=target.arch,
             entry=kernel.entry,
-            source=(sweep.folder / kernel.source).resolve(),
+            source=_resolved(sweep.folder / kernel.source),
             macros=tuple(variant.names.items()),
             flags=tuple(kernel.flags),
         )
@@ -238,6 +238,11 @@ def model_digest() -> str:
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _resolved(path: Path) -> Path:
+    return path.resolve()
 
 
 def _shared_part(item: WorkItem) -> tuple[object, ...]:

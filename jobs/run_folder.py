@@ -36,6 +36,10 @@ class RunError(FarmError):
     """A run that is not there, is being written by another process, or was made from something else."""
 
 
+class NoRun(RunError):
+    """There is no run of that name."""
+
+
 class RunBusy(RunError, Busy):
     """Another process is writing the run."""
 
@@ -98,6 +102,7 @@ class RunFolder:
         self.epoch = 0  # while writing: larger than that of every earlier writer
         self._tag: str | Absent = Absent()
         self._lock: Lock | None = None
+        self._going: set[str] = set()  # blobs no longer named, to be deleted
 
     @property
     def path(self) -> Path:
@@ -118,7 +123,7 @@ class RunFolder:
         try:
             text, tag = self.blobs.read(MANIFEST)
         except FileNotFoundError:
-            raise RunError(f"{where}: no run here (no {MANIFEST})") from None
+            raise NoRun(f"{where}: no run here (no {MANIFEST})") from None
         try:
             found = json.loads(text).get("schema_version")
             if found != SCHEMA_VERSION:
@@ -152,6 +157,7 @@ class RunFolder:
             self.save()
             self._remove_orphans()
             yield self
+            self._discard(())
 
     def _unlocked(self) -> None:
         self._lock = None
@@ -187,7 +193,9 @@ class RunFolder:
         except FileNotFoundError:  # a writer has merged parts since the manifest was read
             if seen:
                 raise RunError(f"run {self.name}: was changed while it was read; try again") from None
-            for rows in self.load()._scan(table, columns, family, variant):
+            if self._lock is None:  # the writer, in another thread, has renewed its manifest itself
+                self.load()
+            for rows in self._scan(table, columns, family, variant):
                 yield batch(rows) if batch else rows
 
     def _scan(
@@ -195,7 +203,7 @@ class RunFolder:
     ) -> Iterator[pa.Table]:
         wanted = [name for name, value in (("family", family), ("variant", variant)) if value is not None]
         read = None if columns is None else list(dict.fromkeys([*columns, *wanted]))
-        for part in self.manifest.parts.get(table, []):
+        for part in list(self.manifest.parts.get(table, [])):
             if not _may_hold(part, family, variant):
                 continue
             try:
@@ -250,6 +258,7 @@ class RunFolder:
         merged = self._merge({name: parts.unmerged(found) for name, found in self.manifest.parts.items()})
         if not merged:
             self.save()
+        self._discard(())
 
     def drop(self, rejected: Callable[[dict[str, Any]], bool]) -> int:
         """Remove results whose estimate row `rejected` picks, from all tables; returns how many estimates went."""
@@ -321,9 +330,9 @@ class RunFolder:
         return bool(old)
 
     def _discard(self, old: Iterable[Part]) -> None:
-        """Delete parts that the manifest named until now."""
-        named = self.manifest.named()
-        self.blobs.delete(sorted({part.blob for part in old} - named))
+        """Have parts that the manifest named until now deleted with the next ones, so that those who read them can."""
+        going, self._going = self._going, {part.blob for part in old}
+        self.blobs.delete(sorted(going - self.manifest.named()))
 
     def _remove_orphans(self) -> None:
         """Delete what processes that were killed left behind: parts of earlier epochs that the manifest does not name,

@@ -168,7 +168,9 @@ class Child:
             self.process.wait(timeout=5)
         reason = self.exit_reason()
         if self.batch is not None:
-            yield self._end("crash", reason)
+            # nothing that a kernel does ends its process this way: somebody did, or the system, out of memory
+            killed = self.process.poll() == -signal.SIGKILL
+            yield self._end("lost" if killed else "crash", f"its process ended by {reason}" if killed else reason)
         self.stop()
 
     def exit_reason(self) -> str:

@@ -11,10 +11,15 @@ import contextlib
 import io
 import os
 import re
+import secrets
+import socket
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from farm.executors.interface import Answer, Batch, Done, Ended, ExecutorError, Note, Worker, default_jobs
@@ -27,6 +32,8 @@ NODES_SECONDS = 2.0  # between looks at the cluster's nodes
 SLOW_SECONDS = 60.0  # without any worker before the user is told what is waited for
 START_ATTEMPTS = 3  # workers that failed to start, with none that did in between
 BROKEN_ATTEMPTS = 3
+CONNECT_SECONDS = 10.0
+PROBE_SECONDS = 15.0
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 OBJECT_STORE_BYTES = 256 << 20  # of a Ray started here; results in flight are a few MB
 
@@ -293,17 +300,26 @@ def _connect(address: str, jobs: int | None) -> Any:
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     if address == LOCAL:
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # each variant has a memory budget of its own
-        # Ray listens on every interface unless it takes this for a machine that cannot be part of a cluster
+        if "RAY_AUTH_MODE" not in os.environ:
+            os.environ["RAY_AUTH_MODE"] = "token"  # of this run's own, so that nobody else on the machine can connect
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    else:
+        _check_that_something_answers(address)
+        _use_token_if_asked(address)
+    loopback = address == LOCAL or _listens_on_loopback_only(address)
+    if loopback:
+        # Ray uses every interface unless it takes this for a machine that cannot be part of a cluster
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         import ray
     except ImportError as error:
         raise ExecutorError(f"--ray: Ray is not installed (pip install 'farm[ray]'): {error}") from None
     try:
-        if address == LOCAL:
+        if loopback:
             import ray._private.ray_constants as constants
 
             constants.ENABLE_RAY_CLUSTER = False
+        if address == LOCAL:
             ray.init(
                 address="local",
                 num_cpus=jobs or default_jobs(),
@@ -319,6 +335,65 @@ def _connect(address: str, jobs: int | None) -> Any:
         where = "a Ray on this machine" if address == LOCAL else f"the Ray cluster at {address}"
         raise ExecutorError(f"--ray: cannot use {where}: {_reason(error)}") from None
     return ray
+
+
+def _use_token_if_asked(address: str) -> None:
+    """Send the token that this machine has, if the cluster asks for one.
+
+    A driver sends none unless RAY_AUTH_MODE says so, and one that sends it to a cluster without tokens gets no workers:
+    so the cluster is asked, by a process of its own, since Ray fixes the answer at its first connection.
+    """
+    if "RAY_AUTH_MODE" in os.environ or address == "auto":
+        return
+    home = Path.home() / ".ray" / "auth_token"
+    if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH") or home.is_file()):
+        return
+    probe = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+    with subprocess.Popen(
+        [sys.executable, "-c", probe, address],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        timer = threading.Timer(PROBE_SECONDS, process.kill)
+        timer.start()
+        for line in process.stderr:
+            if "AuthToken" in line or "Unauthenticated" in line:
+                os.environ["RAY_AUTH_MODE"] = "token"
+                break
+        timer.cancel()
+        process.kill()
+
+
+def _check_that_something_answers(address: str) -> None:
+    """Ray itself tries for minutes. Raises ExecutorError."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return  # "auto"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ExecutorError(
+            f"--ray {address}: nothing answers there ({error}); is it the address of a Ray head, as "
+            "`ray start --head` prints it?"
+        ) from None
+
+
+def _listens_on_loopback_only(address: str) -> bool:
+    """Whether a cluster on this machine is one that no other can reach: the driver must then use loopback too."""
+    host, _, port = address.rpartition(":")
+    if host not in ("localhost", "127.0.0.1", "[::1]") or not port.isdigit():
+        return False
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: asks which of its addresses this machine would use
+            own = probe.getsockname()[0]
+        socket.create_connection((own, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return True
+    return bool(own.startswith("127."))
 
 
 def _with_groups(ray: Any) -> type:

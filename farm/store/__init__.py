@@ -5,6 +5,7 @@ A store holds one folder a run. `file://` URIs and plain paths name a folder, `s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ from urllib.parse import unquote, urlparse
 
 from interpreter.errors import FarmError
 from jobs.expression import close_match
-from jobs.run_folder import MANIFEST, RunFolder
+from jobs.run_folder import MANIFEST, NoRun, RunFolder
 
 DEFAULT_STORE = "farm-runs"
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*$")
@@ -45,9 +46,11 @@ class Store(Protocol):
 
     def find(self, run: str) -> RunFolder:
         """A run by its name or the unambiguous beginning of it, loaded. Raises StoreError."""
-        found = self.runs_beginning(run) if _RUN_NAME.match(run) else []
-        if run in found:
-            return self.open(run).load()
+        found: list[str] = []
+        if _RUN_NAME.match(run):
+            with contextlib.suppress(NoRun):
+                return self.open(run).load()
+            found = self.runs_beginning(run)
         if len(found) == 1:
             return self.open(found[0]).load()
         if found:

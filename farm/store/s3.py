@@ -67,6 +67,14 @@ class S3Blobs:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
+    def _sweep_scratch(self) -> None:
+        """Remove what killed processes of this machine left in the scratch folder."""
+        for path in self.scratch().glob(".*.tmp"):
+            pid = path.name.rsplit("-", 2)[-2]
+            with contextlib.suppress(OSError):
+                if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                    path.unlink()
+
     def publish(self, file: Path, name: str) -> None:
         with disk_errors(file), open(file, "rb") as content:
             digest = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).digest()
@@ -90,4 +98,5 @@ class S3Blobs:
         return self._connection.explain_arrow(error, self._prefix)
 
     def locked(self) -> contextlib.AbstractContextManager[Lock]:
+        self._sweep_scratch()
         return held(self._connection, self._prefix + LEASE, self.name)

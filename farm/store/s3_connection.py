@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from interpreter.errors import FarmError
 from jobs.blobs import Absent, Conflict, Expected, StorageError
@@ -101,15 +102,18 @@ class Connection:
         with self._lock:
             if self._arrow is not None and self._arrow[0] == frozen:
                 return self._arrow[1]
-            parts = urlsplit(client.meta.endpoint_url)
+        parts = urlsplit(client.meta.endpoint_url)
+        own = not (parts.hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+        region = client.meta.region_name if own else self.region()
+        with self._lock:
             attempts = int(client.meta.config.retries.get("total_max_attempts") or ATTEMPTS)
             arguments: dict[str, Any] = {
                 "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=attempts),
-                "region": client.meta.region_name,
+                "region": region,
                 "connect_timeout": CONNECT_SECONDS,
                 "request_timeout": READ_SECONDS,
             }
-            if not (parts.hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn")):
+            if own:
                 arguments["endpoint_override"] = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
                 arguments["scheme"] = parts.scheme
                 style = (client.meta.config.s3 or {}).get("addressing_style")
@@ -122,8 +126,17 @@ class Connection:
                 arguments["anonymous"] = True
             if os.environ.get("AWS_CA_BUNDLE"):
                 arguments["tls_ca_file_path"] = os.environ["AWS_CA_BUNDLE"]
+            proxy = getproxies().get(parts.scheme)
+            if proxy and not proxy_bypass(parts.hostname or ""):
+                arguments["proxy_options"] = proxy
             self._arrow = (frozen, S3FileSystem(**arguments))
             return self._arrow[1]
+
+    def region(self) -> str:
+        """The bucket's region, which need not be the one that the environment names."""
+        with self._errors(""):
+            found = self.client.head_bucket(Bucket=self.bucket).get("BucketRegion")
+        return str(found or self.client.meta.region_name)
 
     # ---- operations; keys are whole
 

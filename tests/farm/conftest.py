@@ -68,6 +68,12 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
     return run
 
 
+@pytest.fixture
+def flush_every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set how often a submission in this process writes what is finished, in seconds."""
+    return lambda seconds: monkeypatch.setattr(farm.submit, "FLUSH_SECONDS", seconds)
+
+
 @pytest.fixture(scope="session")
 def moto_address() -> Iterator[tuple[str, int]]:
     with s3_server.moto() as address:

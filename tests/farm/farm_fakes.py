@@ -33,6 +33,20 @@ targets: [h200, rtx4090]
 # variants: 0 BLOCK=64, 1 and 2 its mishaps, then BLOCK=128, 256, 512
 
 
+# seventeen variants, of which the funnel takes half
+FUNNEL_SWEEP = """\
+name: toy
+kernel: {language: cuda, source: kernel.cu, entry: toy}
+problem: {N: 4096}
+parameters: {BLOCK: [32, 64, 128, 256], ITEMS: [1, 2, 3, 4], MISHAP: [0, 1]}
+constraints: ["MISHAP == 0 or BLOCK * ITEMS == 32"]
+launch: {grid: ["ceildiv(N, BLOCK)"], block: [BLOCK]}
+arguments: [{name: data, dtype: float32, shape: [N], output: true}]
+targets: [h200, rtx4090, l40s]
+funnel: {sampled: 50%}
+"""
+
+
 def write_sweep(folder: Path, text: str = SWEEP) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kernel.cu").write_text('extern "C" __global__ void toy(float* data) {}\n')

@@ -85,6 +85,7 @@ class Proxy:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that went away are part of the tests."""

@@ -1,4 +1,4 @@
-"""Whether two runs hold the same: all tables, sorted, byte for byte, except the columns that say how long things took."""
+"""Whether two runs hold the same: all tables, sorted, byte for byte, except for how long things took."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def contents(folder: RunFolder) -> dict[str, bytes]:
         table = folder.read(name)
         table = table.select([column for column in table.column_names if column not in TIMING])
         # dictionaries depend on the order in which rows came
-        plain = [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
-        table = table.cast(pa.schema(plain)).sort_by([(key, "ascending") for key in keys]).combine_chunks()
+        plain = pa.schema(
+            [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
+        )
+        table = table.cast(plain).sort_by([(key, "ascending") for key in keys]).combine_chunks()
         rows = list(zip(*(table.column(key).to_pylist() for key in keys), strict=True))
         assert len(rows) == len(set(rows)), f"{name}: a row is there twice"
         sink = pa.BufferOutputStream()

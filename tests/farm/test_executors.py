@@ -100,7 +100,7 @@ def test_a_worker_killed_from_outside_costs_nothing(items: list[WorkItem]) -> No
         found = drive(pool, items, notes)
     assert killed and sorted(result.variant for result in found) == [0, 1, 2, 3, 4, 5]
     assert [result.variant for result in found if result.failure] == [1]
-    assert any("SIGKILL" in note and "tried again" in note for note in notes)
+    assert any("SIGKILL" in note and "go back to the queue" in note for note in notes)
 
 
 def test_an_evaluator_that_cannot_be_loaded_is_not_a_variants_fault(items: list[WorkItem]) -> None:

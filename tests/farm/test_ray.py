@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import farm_fakes
 import pytest
+from drivers import TEST_PATH, start_driver, wait_for
 from rich.console import Console
 from same_tables import contents
 
@@ -33,20 +33,6 @@ from jobs.run_folder import RunFolder
 QUIET = Console(quiet=True)
 SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
-# seventeen variants, of which the funnel takes half
-SWEEP = """\
-name: toy
-kernel: {language: cuda, source: kernel.cu, entry: toy}
-problem: {N: 4096}
-parameters: {BLOCK: [32, 64, 128, 256], ITEMS: [1, 2, 3, 4], MISHAP: [0, 1]}
-constraints: ["MISHAP == 0 or BLOCK * ITEMS == 32"]
-launch: {grid: ["ceildiv(N, BLOCK)"], block: [BLOCK]}
-arguments: [{name: data, dtype: float32, shape: [N], output: true}]
-targets: [h200, rtx4090, l40s]
-funnel: {sampled: 50%}
-"""
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two nodes of one CPU each on this machine, listening on loopback; `log` notes what its workers evaluate."""
@@ -58,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")
         for name, value in (("period_ms", 300), ("timeout_ms", 300), ("failure_threshold", 2), ("initial_delay_ms", 0)):
             patch.setenv(f"RAY_health_check_{name}", str(value))  # a node's death is noticed in a second, not ten
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+        patch.setenv("PYTHONPATH", TEST_PATH)
         import ray._private.ray_constants as constants
         from ray.cluster_utils import Cluster
 
@@ -73,7 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    return farm_fakes.write_sweep(tmp_path / "toy", SWEEP)
+    return farm_fakes.write_sweep(tmp_path / "toy", farm_fakes.FUNNEL_SWEEP)
 
 
 @pytest.fixture
@@ -214,37 +200,6 @@ def _pools(monkeypatch: pytest.MonkeyPatch) -> list[RayPool]:
     return pools
 
 
-def start_driver(
-    sweep: Path,
-    store: Path,
-    log: Path,
-    *options: str,
-    environment: dict[str, str] | None = None,
-    command: str = "submit",
-) -> subprocess.Popen[str]:
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import farm.submit, farm.cli, farm.sink, farm.scheduler;"
-        "farm.submit.EVALUATOR = 'farm_fakes:evaluate_at_leisure'; farm.sink.FLUSH_SECONDS = 0.1;"
-        "farm.scheduler.TASK_SECONDS = 0.5;"
-        "farm.submit.model_digest = lambda: 'fake model'; farm.submit.is_compiled = lambda _: True;"
-        "sys.argv = ['farm', *sys.argv[2:]]; farm.cli.main()"
-    )
-    arguments = [command, *([str(sweep), "--run", "r"] if command == "submit" else ["r"]), *options]
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(Path(__file__).parent), *arguments],
-        env={**os.environ, **(environment or {}), "FARM_STORE": str(store), "FARM_TEST_LOG": str(log)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-
-
-def wait_for(true: Callable[[], bool], process: subprocess.Popen[str] | None, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert process is None or process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.05)
-
-
 def workers_of_fakes() -> list[int]:
     """Process ids of workers that evaluate with the slow fake."""
     found = []
@@ -281,17 +236,17 @@ def test_a_ray_started_by_hand(sweep: Path, expected: dict[str, bytes], tmp_path
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
+        "PYTHONPATH": TEST_PATH,
     }
     command = [
         *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"),
         *(f"--port={port}", "--include-dashboard=false", "--object-store-memory=80000000"),
     ]
-    head = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    said = tmp_path / "ray.log"
+    with open(said, "w") as log:
+        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_for(lambda: _answers(port), head)
+        wait_for(lambda: "Ray runtime started" in said.read_text(), None)
         more = {"RAY_AUTH_TOKEN": environment["RAY_AUTH_TOKEN"]}
         driver = start_driver(sweep, tmp_path / "store", fake, "--ray", f"127.0.0.1:{port}", environment=more)
         folder = RunFolder(tmp_path / "store" / "r")
@@ -317,11 +272,6 @@ def test_a_ray_started_by_hand(sweep: Path, expected: dict[str, bytes], tmp_path
             head.wait(20)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(head.pid, signal.SIGKILL)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as found:
-        return found.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:

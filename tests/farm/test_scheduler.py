@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_batches_grow_to_seconds_and_shrink_towards_the_end(item: WorkItem) -> N
         finish(scheduler, batch, 0.1)
     assert sum(sizes) == 1000
     assert sizes[0] == 2 and max(sizes) == 40  # of 0.1 s each, four seconds
-    assert all(later <= 2 * earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later <= 2 * earlier for earlier, later in itertools.pairwise(sizes))
     assert sizes[-1] == 1 and len(sizes) < 60
 
 

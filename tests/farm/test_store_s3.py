@@ -10,6 +10,7 @@ from s3_server import KEY, SECRET, Fault, Proxy, Request
 from tables import contents
 
 from farm.store import open_store
+from farm.store.s3_connection import Connection
 from farm.submit import Options, submit
 from jobs.blobs import StorageError
 
@@ -58,9 +59,9 @@ FAULTS = [
 ]
 
 
-def test_what_may_pass_is_retried(toy: Path, fake: Path, s3: Proxy, reference, command, monkeypatch) -> None:
+def test_what_may_pass_is_retried(toy: Path, fake: Path, s3: Proxy, reference, command, flush_every) -> None:
     """Every third request meets with a fault, each kind in turn, reads and writes."""
-    monkeypatch.setattr("farm.submit.FLUSH_SECONDS", 0.2)
+    flush_every(0.2)
     s3.plan = lambda request: FAULTS[request.number // 3 % len(FAULTS)] if request.number % 3 == 1 else None
     code, _, err = command("submit", toy, "--run", "r", "--jobs", 1)
     assert code == 0, err
@@ -93,9 +94,9 @@ def test_what_does_not_pass_is_said(fault: Fault, words: str, s3: Proxy, command
 
 
 def test_credentials_that_expire_midway_lose_nothing(
-    toy: Path, fake: Path, s3: Proxy, reference, command, monkeypatch
+    toy: Path, fake: Path, s3: Proxy, reference, command, flush_every
 ) -> None:
-    monkeypatch.setattr("farm.submit.FLUSH_SECONDS", 0.0)
+    flush_every(0.0)
     expired = Fault(status=400, code="ExpiredToken")
     writes = 0
 
@@ -111,7 +112,7 @@ def test_credentials_that_expire_midway_lose_nothing(
     kept = len(open_store().find("r").done("toy", "sampled"))
     assert 0 < kept < 12
     fake.write_text("")
-    monkeypatch.setattr("farm.submit.FLUSH_SECONDS", 2.0)
+    flush_every(2.0)
     code, _, err = command("submit", toy, "--run", "r")
     assert code == 0, err
     assert len(fake.read_text().splitlines()) == 12 - kept
@@ -159,3 +160,20 @@ def test_a_part_that_is_missing_is_an_error_not_an_empty_table(toy: Path, fake: 
     folder.blobs.delete([part.blob])
     with pytest.raises((StorageError, FileNotFoundError)):
         open_store().find("r").read("estimates")
+
+
+def test_the_bucket_s_own_region_is_found(s3: Proxy) -> None:
+    import boto3
+
+    name = f"{s3.bucket}-eu"
+    boto3.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-3"})
+    assert Connection(name).region() == "eu-west-3" and Connection(s3.bucket).region() == "us-east-1"
+
+
+def test_credentials_that_are_renewed_reach_the_reader(s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Connection(s3.bucket)
+    first = connection.arrow()
+    assert connection.arrow() is first
+    renewed = connection._session.get_credentials()
+    monkeypatch.setattr(renewed, "token", "another")
+    assert connection.arrow() is not first

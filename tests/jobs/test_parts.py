@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,28 @@ def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout.split()[0]))
     assert peaks[1] < 2 * peaks[0], peaks
+
+
+def test_the_writer_reads_while_it_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's threads: one adds and merges, one asks what is done. Every answer is a whole one."""
+    monkeypatch.setattr(parts, "FAN_IN", 3)
+    folder, rng, errors = RunFolder(tmp_path / "run"), np.random.default_rng(0), []
+    tables = [rows_of([("f", n, "h200")], rng).tables() for n in range(40)]
+    with folder.writing():
+
+        def write() -> None:
+            try:
+                for table in tables:
+                    folder.add(table)
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        last = 0
+        while thread.is_alive():
+            found = len(folder.done("f", "sampled"))
+            assert found >= last
+            last = found
+        thread.join()
+        assert not errors and len(folder.done("f", "sampled")) == 40

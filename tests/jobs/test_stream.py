@@ -110,7 +110,7 @@ def test_what_the_run_has_is_not_done_again(folder: Path) -> None:
 def test_targets_of_one_architecture_share_an_item(folder: Path) -> None:
     stream = SweepStream(plan_of(folder, limit=4), None, SCHEMAS["estimates"].empty_table(), lambda _: None)
     shared = [[name for name, _ in item.targets] for item in stream.fresh()]
-    assert shared == [["l40s"], ["h200", "h100"], ["h200", "h100"]]  # the others ask for more shared memory than there is
+    assert shared == [["l40s"], ["h200", "h100"], ["h200", "h100"]]  # two ask for more shared memory than there is
 
 
 def test_a_space_gives_the_variants_by_number(folder: Path) -> None:

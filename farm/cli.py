@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from farm.commands import control
+from farm.commands.measure import measure
 from farm.commands.observation import LogFormatOption, LogLevelOption, MetricsOption
 from farm.commands.ray_option import complete_ray_option
 from interpreter.errors import FarmError, ToolchainError
@@ -98,6 +99,9 @@ def _open(run: str, store: str | None) -> Any:
     from farm.store import open_store
 
     return RunDatabase(open_store(store).find(run))
+
+
+app.command()(measure)
 
 
 @app.command()

@@ -15,7 +15,8 @@ EVENT = np.dtype(
     [
         ("row", "<u4"),  # instruction, index into Program.instructions
         ("lanes", "u1"),  # lanes that executed it: active and guard true (0: predicated off everywhere)
-        ("wavefronts", "u1"),  # shared memory: data-stage passes; global atomics: most lanes on one address
+        # passes of shared accesses and global loads through the banks; global atomics: most lanes on one address
+        ("wavefronts", "u1"),
         ("lines", "<u2"),  # entries this event has in `lines`
     ]
 )

@@ -232,10 +232,11 @@ class Sweep(_Model):
         return digest.hexdigest()
 
 
-def load_sweep(path: Path | str, *, allow_outside: bool = False) -> Sweep:
+def load_sweep(path: Path | str, *, allow_outside: bool = False, measured: bool = True) -> Sweep:
     """Read and check a sweep file (or the sweep.yaml of a folder).
 
-    Files it names must lie inside its folder unless `allow_outside`. Raises SweepError, naming file, line and key.
+    Files it names must lie inside its folder unless `allow_outside`; those of measured times need not be there if not
+    `measured`. Raises SweepError, naming file, line and key.
     """
     path = Path(path)
     if path.is_dir():
@@ -248,7 +249,7 @@ def load_sweep(path: Path | str, *, allow_outside: bool = False) -> Sweep:
     _check_names(file, sweep)
     sweep = _check_targets(file, sweep)
     sweep._file, sweep._allow_outside = file, allow_outside
-    _check_files(file, sweep, allow_outside)
+    _check_files(file, sweep, allow_outside, measured)
     return sweep
 
 
@@ -313,13 +314,14 @@ def _check_names(file: YamlFile, sweep: Sweep) -> None:
         raise SweepError(f"{file.at(('launch',))}: launch.block: missing")
 
 
-def _check_files(file: YamlFile, sweep: Sweep, allow_outside: bool) -> None:
+def _check_files(file: YamlFile, sweep: Sweep, allow_outside: bool, measured: bool) -> None:
     named: list[tuple[tuple[str | int, ...], str]] = []
     if sweep.kernel.source is not None:
         named.append((("kernel", "source"), sweep.kernel.source))
     if sweep.kernel.cubin is not None:
         named.append((("kernel", "cubin"), sweep.kernel.cubin))
-    named += [(("measured", target), text) for target, text in sweep.measured.items()]
+    if measured:
+        named += [(("measured", target), text) for target, text in sweep.measured.items()]
     if not allow_outside:
         _check_flags(file, sweep)
     for place, text in named:

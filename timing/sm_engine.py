@@ -457,10 +457,10 @@ def advance(
                     elif kind == _ATOMIC_SHARED:
                         cost = max(wavefronts * p[sp.ATOMS_CYCLES], p[sp.LSU_MIN_CYCLES])
                     else:
-                        # tags: several lines a cycle; data: the banks of shared memory, also for L1 hits
-                        cost = max(n * p[sp.TAG_CYCLES], p[sp.LSU_MIN_CYCLES], wavefronts * p[sp.WAVEFRONT_CYCLES])
-                        if kind == _COPY_ASYNC:
-                            cost = max(cost, wavefronts * p[sp.WAVEFRONT_CYCLES])
+                        # tags: several lines a cycle; data: through the banks of shared memory
+                        cost = max(
+                            np.ceil(n * p[sp.TAG_CYCLES]), p[sp.LSU_MIN_CYCLES], wavefronts * p[sp.WAVEFRONT_CYCLES]
+                        )
                     servers[LSU_FREE] = stage + cost
                     pipe_busy[_LSU] += cost
                     read_done = stage + cost + max(release - p[sp.MIO_LATENCY], 0.0)

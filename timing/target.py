@@ -89,6 +89,14 @@ def load_target(name: str) -> Target:
     )
 
 
+def check_gpu_is(target: Target, found: str) -> None:
+    """Raise TargetError unless `found`, the driver's name of a GPU, is that target."""
+    model = next((word for word in target.full_name.split() if any(c.isdigit() for c in word)), target.name)
+    plain = found.lower().replace(" ", "")
+    if model.lower() not in plain and target.name.lower() not in plain:
+        raise TargetError(f"--gpu {target.name}: this machine's GPU is {found!r}, not {target.full_name!r}")
+
+
 @functools.lru_cache(maxsize=1)
 def _alias_index() -> dict[str, str]:
     index: dict[str, str] = {}

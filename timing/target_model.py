@@ -194,8 +194,9 @@ class L2:
     slices: int
     hit_cycles: float  # near slice
     hit_far_cycles: float  # slice of the other partition; equal where there is one partition
-    hit_large_cycles: float  # mean once `large_bytes` are in use: lines kept in the far partition only
-    large_bytes: float
+    far_fetch_cycles: float  # first hit by an SM on a line that only the other partition holds; it is copied then
+    copies_full_share: float  # of the capacity: up to this footprint what all SMs read is copied in both partitions
+    copies_none_share: float  # of larger footprints no copies are left; between the two they are the fewer
     partitions: int
     bytes_per_clk: float  # of all slices together, sustained, reads
     write_bytes_per_clk: float

@@ -36,7 +36,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.L1_WAYS] = L1_WAYS
     hit = target.class_timing("ldg").latency
     p[sp.L1_HIT_LATENCY] = hit - MIO_LATENCY
-    l2_hit = l2_latency(target, footprint)
+    l2_hit = l2_latency(target, footprint, geometry.waves)
     p[sp.L2_LATENCY] = l2_hit - MIO_LATENCY
     p[sp.DRAM_LATENCY] = target.dram.latency_cycles - MIO_LATENCY
     p[sp.READ_PORT_CYCLES] = SECTOR / target.l2.bytes_per_clk_per_sm
@@ -124,12 +124,20 @@ def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
     )
 
 
-def l2_latency(target: Target, footprint: float) -> float:
-    """Mean latency of an L2 hit, cycles: near and far slices alternate; a large footprint leaves no near copies."""
-    mean = (target.l2.hit_cycles + target.l2.hit_far_cycles) / 2.0
-    start = target.l2.large_bytes / 4.0
-    grown = float(np.clip((footprint - start) / max(target.l2.large_bytes - start, 1.0), 0.0, 1.0))
-    return mean + grown * max(target.l2.hit_large_cycles - mean, 0.0)
+def l2_latency(target: Target, footprint: float, waves: float) -> float:
+    """Mean latency of an L2 hit, cycles.
+
+    Each line has its home in one partition, and a copy in the other once an SM there has read it. When a launch is
+    repeated, the first wave's CTAs find the copies that the same SMs made; which SM gets a later CTA changes, so both
+    partitions need a copy, and of footprints beyond `copies_full_share` some are gone again.
+    """
+    l2 = target.l2
+    mean = (l2.hit_cycles + (l2.partitions - 1) * l2.hit_far_cycles) / l2.partitions
+    full, none = l2.copies_full_share * l2.bytes, l2.copies_none_share * l2.bytes
+    gone = float(np.clip((footprint - full) / max(none - full, 1.0), 0.0, 1.0))
+    turning = max(1.0 - 1.0 / max(waves, 1e-9), 0.0)  # share of CTAs after the first wave
+    far = (l2.partitions - 1) / l2.partitions
+    return mean + gone * turning * far * max(l2.far_fetch_cycles - mean, 0.0)
 
 
 def l2_hit_share(target: Target, footprint: float) -> float:

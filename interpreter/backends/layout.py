@@ -146,7 +146,7 @@ PATTERN = np.dtype(
         ("sectors", "<u4"),
         ("ideal", "<u4"),  # sectors, or passes
         ("entries", "<i8", (LANES,)),  # line relative to the first lane's << 4 | sector mask
-        ("most", "<u4"),  # atomics: most lanes on one address
+        ("wavefronts", "<u4"),  # global atomics: most lanes on one address; loads: passes through L1's banks
         ("pad", "<u4", (27,)),
     ]
 )

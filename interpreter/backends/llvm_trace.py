@@ -28,7 +28,7 @@ from interpreter.program import Instruction
 from interpreter.trace import COUNTS, LOCAL_LINE
 
 KINDS = {
-    MemoryKind.LOAD_GLOBAL: "global",
+    MemoryKind.LOAD_GLOBAL: "global_load",
     MemoryKind.STORE_GLOBAL: "global",
     MemoryKind.ATOMIC_GLOBAL: "atomic",
     MemoryKind.REDUCE_GLOBAL: "atomic",
@@ -96,8 +96,10 @@ def _append_line(c: Code, at: Variable, entry: ir.Value) -> None:
     at.set(c.b.add(at.get(), c.i64(8)))
 
 
-def _global_side(c: Code, bits: ir.Value, area: int, most: bool = False) -> None:
-    """Lines and sectors of the lanes in `bits`, addresses in `area`; `most`: also the most lanes on one address."""
+def _global_side(c: Code, bits: ir.Value, area: int, kind: str = "") -> None:
+    """Lines and sectors of the lanes in `bits`, addresses in `area`, and as the instruction's wavefronts, for the kinds
+    "load" the passes through L1's banks, for "atomic" the most lanes on one address.
+    """
     b = c.b
     w = c.args[0]
     address = c.load(V64, w, area, align=128)
@@ -113,8 +115,11 @@ def _global_side(c: Code, bits: ir.Value, area: int, most: bool = False) -> None
         c.store(b.select(fits, bits, c.i32(0)), pattern, P["lanes"])
         c.store(relative, pattern, P["relative"], align=64)
         _find_lines(c, bits, area, first, width, pattern)
-        if most:
+        if kind == "atomic":
             _find_most(c, bits, pattern)
+        elif kind == "load":
+            # the banks are those of shared memory, but lanes that read in pairs save nothing
+            c.store(_passes(c, bits, "global")[0].get(), pattern, P["wavefronts"])
     count = c.load(INT32, pattern, P["count"])
     counts = _counts(c)
     _count(c, counts, "l1_tag_requests_global", b.zext(count, INT64))
@@ -132,6 +137,8 @@ def _global_side(c: Code, bits: ir.Value, area: int, most: bool = False) -> None
             _append_line(c, at, b.add(entry, base))
         c.store(at.get(), w, W["lines"])
         _add_aux(c, b.shl(count, c.i32(16)))
+    if kind:
+        _add_aux(c, b.shl(c.load(INT32, pattern, P["wavefronts"]), c.i32(8)))
 
 
 def _find_lines(
@@ -192,9 +199,9 @@ def _end(c: Code) -> set[str]:
     return c.needs
 
 
-def _trace_global(module: ir.Module, name: str) -> set[str]:
+def _trace_global(module: ir.Module, name: str, kind: str = "") -> set[str]:
     c = _tracer(name, module)
-    _global_side(c, c.args[3], W["address"])
+    _global_side(c, c.args[3], W["address"], kind)
     return _end(c)
 
 
@@ -202,8 +209,7 @@ def _trace_atomic(module: ir.Module, name: str) -> set[str]:
     """As a global access; wavefronts = the most lanes on one address."""
     c = _tracer(name, module)
     bits = c.args[3]
-    _global_side(c, bits, W["address"], most=True)
-    _add_aux(c, c.b.shl(c.load(INT32, _pattern(c, 0), P["most"]), c.i32(8)))
+    _global_side(c, bits, W["address"], "atomic")
     return _end(c)
 
 
@@ -218,7 +224,7 @@ def _find_most(c: Code, bits: ir.Value, pattern: ir.Value) -> None:
         left.set(b.and_(left.get(), b.not_(same)))
         lanes = c.popcount(same)
         most.set(b.select(b.icmp_unsigned(">", lanes, most.get()), lanes, most.get()))
-    c.store(most.get(), pattern, P["most"])
+    c.store(most.get(), pattern, P["wavefronts"])
 
 
 # ------------------------------------------------------------------ shared memory
@@ -305,29 +311,7 @@ def _shared_side(c: Code, bits: ir.Value, kind: str) -> None:
     with c.when(b.not_(hit)):
         c.store(bits, pattern, P["lanes"])
         c.store(relative, pattern, P["relative"], align=64)
-        passes = c.variable(c.i32(0))
-        groups = c.variable(c.i32(0))
-
-        def group(lanes: int, words: int, within: ir.Value = bits) -> None:
-            part = b.and_(within, c.i32(lanes))
-            n = c.call("rt_group_passes", INT32, [w, part, c.i32(words)])
-            passes.set(b.add(passes.get(), n))
-            groups.set(b.add(groups.get(), b.zext(b.icmp_unsigned("!=", part, c.i32(0)), INT32)))
-
-        if kind == "matrix":  # each matrix is a quarter-warp of 16-byte rows
-            for k in range(4):
-                group(0xFF << 8 * k, 4)
-        else:
-            width = _width(c)
-            with b.if_else(b.icmp_unsigned("<=", width, c.i32(4))) as (narrow, wide):
-                with narrow:
-                    group(0xFFFFFFFF, 1)
-                with wide, b.if_else(b.icmp_unsigned("==", width, c.i32(8))) as (eight, sixteen):
-                    with eight:
-                        _two_or_one(c, address, bits, kind, 0xFFFF, 0xFFFF0000, 2, group)
-                    with sixteen:
-                        for half in (0, 16):
-                            _two_or_one(c, address, bits, kind, 0xFF << half, 0xFF00 << half, 4, group)
+        passes, groups = _passes(c, bits, kind)
         c.store(passes.get(), pattern, P["count"])
         c.store(groups.get(), pattern, P["ideal"])
     counts = _counts(c)
@@ -335,6 +319,37 @@ def _shared_side(c: Code, bits: ir.Value, kind: str) -> None:
     _count(c, counts, "l1_wavefronts_shared", b.zext(count, INT64))
     _count(c, counts, "l1_wavefronts_shared_ideal", b.zext(c.load(INT32, pattern, P["ideal"]), INT64))
     _add_aux(c, b.shl(count, c.i32(8)))
+
+
+def _passes(c: Code, bits: ir.Value, kind: str) -> tuple[Variable, Variable]:
+    """Passes of the lanes in `bits` through the banks, and the groups they are split into. Addresses in `address`."""
+    b = c.b
+    w = c.args[0]
+    address = c.load(V64, w, W["address"], align=128)
+    passes = c.variable(c.i32(0))
+    groups = c.variable(c.i32(0))
+
+    def group(lanes: int, words: int, within: ir.Value = bits) -> None:
+        part = b.and_(within, c.i32(lanes))
+        n = c.call("rt_group_passes", INT32, [w, part, c.i32(words)])
+        passes.set(b.add(passes.get(), n))
+        groups.set(b.add(groups.get(), b.zext(b.icmp_unsigned("!=", part, c.i32(0)), INT32)))
+
+    if kind == "matrix":  # each matrix is a quarter-warp of 16-byte rows
+        for k in range(4):
+            group(0xFF << 8 * k, 4)
+    else:
+        width = _width(c)
+        with b.if_else(b.icmp_unsigned("<=", width, c.i32(4))) as (narrow, wide):
+            with narrow:
+                group(0xFFFFFFFF, 1)
+            with wide, b.if_else(b.icmp_unsigned("==", width, c.i32(8))) as (eight, sixteen):
+                with eight:
+                    _two_or_one(c, address, bits, kind, 0xFFFF, 0xFFFF0000, 2, group)
+                with sixteen:
+                    for half in (0, 16):
+                        _two_or_one(c, address, bits, kind, 0xFF << half, 0xFF00 << half, 4, group)
+    return passes, groups
 
 
 def _two_or_one(c: Code, address: ir.Value, bits: ir.Value, kind: str, low: int, high: int, words: int, group) -> None:  # type: ignore[no-untyped-def]
@@ -439,11 +454,12 @@ def _trace_generic(module: ir.Module, name: str, kind: str) -> set[str]:
 
 GENERATORS["rt_group_passes"] = _group_passes
 GENERATORS["rt_trace_global"] = _trace_global
+GENERATORS["rt_trace_global_load"] = partial(_trace_global, kind="load")
 GENERATORS["rt_trace_atomic"] = _trace_atomic
 GENERATORS["rt_trace_matrix"] = _trace_matrix
 GENERATORS["rt_trace_copy"] = _trace_copy
 GENERATORS["rt_trace_local"] = _trace_local
 for _kind in ("load", "store", "atomic"):
     GENERATORS[f"rt_trace_shared_{_kind}"] = partial(_trace_shared, kind=_kind)
-for _kind in ("global", "atomic"):
+for _kind in ("global", "global_load", "atomic"):
     GENERATORS[f"rt_trace_generic_{_kind}"] = partial(_trace_generic, kind=_kind)

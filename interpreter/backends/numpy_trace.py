@@ -116,6 +116,9 @@ class Recorder:
                     if timing.memory in ATOMICS:
                         addresses = list(part.values())
                         wavefronts += max(addresses.count(a) for a in set(addresses))
+                    elif timing.memory is MemoryKind.LOAD_GLOBAL:
+                        groups = shared_groups(part, timing.width, load=False, matrix=False)
+                        wavefronts += sum(bank_passes(addresses, words) for addresses, words in groups)
         return wavefronts, lines
 
     def _global(self, row: int, places: dict[int, int]) -> list[int]:

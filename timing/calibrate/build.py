@@ -24,6 +24,8 @@ UNITS: dict[str, tuple[str, dict[str, int]]] = {
     "launch": ("launch.cu", {}),
     "slots": ("slots.cu", {}),
     "mio": ("mio.cu", {}),
+    "caches": ("caches.cu", {}),
+    "waves": ("waves.cu", {}),
     **{f"straight{count}": ("barriers.cu", {"STRAIGHT": count}) for count in STRAIGHT},
 }
 

@@ -172,11 +172,7 @@ class Gpu:
         device = ctypes.c_int()
         self.call("cuDeviceGet", ctypes.byref(device), ordinal)
         self._device = device
-        context = ctypes.c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxSetCurrent", context)
-        self.stream = ctypes.c_void_p()
-        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+        self._begin()
         name = ctypes.create_string_buffer(256)
         self.call("cuDeviceGetName", name, 256, device)
         self.name = name.value.decode()
@@ -185,6 +181,18 @@ class Gpu:
         self.driver_api = version.value
         self.attributes = {key: self._attribute(number) for key, number in _DEVICE_ATTRIBUTES.items()}
         self.sms = self.attributes["sms"]
+
+    def _begin(self) -> None:
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
+        self.call("cuCtxSetCurrent", context)
+        self.stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+
+    def reset(self) -> None:
+        """Start anew after a kernel's fault, which ends the context: buffers, modules and kernels are gone."""
+        self.call("cuDevicePrimaryCtxReset_v2", self._device)
+        self._begin()
 
     def call(self, function: str, *arguments: object) -> None:
         """Call one driver function; anything but success raises DriverError with the driver's name for it."""

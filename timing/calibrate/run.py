@@ -1,6 +1,6 @@
 """Runs the microbenchmarks on the GPU of this machine and writes what they found.
 
-    python -m timing.calibrate.run --out h200.json [--groups core,memory,grid] [--raw raw.npz]
+    python -m timing.calibrate.run --out h200.json [--groups core,memory,caches,grid] [--raw raw.npz]
 
 Every number is a median with its spread and the number of repeats; cycles are of the SM clock.
 """
@@ -19,15 +19,16 @@ import numpy as np
 
 from interpreter.errors import FarmError
 from timing.calibrate.build import compile_all, find_nvcc
+from timing.calibrate.caches import Caches
 from timing.calibrate.core import Core
 from timing.calibrate.driver import Gpu
 from timing.calibrate.grid import Grid, smi
 from timing.calibrate.memory import Memory
 from timing.calibrate.record import Results
-from timing.target import load_target
+from timing.target import check_gpu_is, load_target
 
 SCHEMA = 1
-GROUPS = ("core", "memory", "grid")
+GROUPS = ("core", "memory", "caches", "grid")
 STEPS = [
     "grid.placement",
     "grid.launches",
@@ -53,6 +54,13 @@ STEPS = [
     "memory.scatter",
     "memory.loaded",
     "memory.atomics",
+    "caches.first_touch",
+    "caches.shared_lines",
+    "caches.sharing",
+    "caches.rows",
+    "caches.waves",
+    "caches.constants",
+    "caches.fences",
     "grid.clocks",
 ]
 
@@ -102,8 +110,8 @@ def calibrate(
 
     maps_of: list[dict[str, np.ndarray]] = []
     wanted = [name for name in STEPS if any(name == group or name.startswith(group + ".") for group in groups)]
-    sections: dict[str, Core | Memory | Grid] = {}
-    for kind, make in (("core", Core), ("memory", Memory), ("grid", Grid)):
+    sections: dict[str, Core | Memory | Caches | Grid] = {}
+    for kind, make in (("core", Core), ("memory", Memory), ("caches", Caches), ("grid", Grid)):
         if any(name.startswith(kind + ".") for name in wanted):
             sections[kind] = make(gpu, cubins, results)
             maps_of.append(getattr(sections[kind], "maps", {}))
@@ -126,12 +134,7 @@ def calibrate_target(
     name: str, out: Path, groups: Sequence[str], nvcc: str | None, log: Callable[[str], None]
 ) -> Results:
     """`calibrate`, after checking that the machine's GPU is the target `name`. Raises FarmError when it is another."""
-    target = load_target(name)
-    found = Gpu().name
-    model = next((word for word in target.full_name.split() if any(c.isdigit() for c in word)), target.name)
-    plain = found.lower().replace(" ", "")
-    if model.lower() not in plain and target.name.lower() not in plain:
-        raise FarmError(f"--gpu {name}: this machine's GPU is {found!r}, not {target.full_name!r}")
+    check_gpu_is(load_target(name), Gpu().name)
     return calibrate(out, groups, nvcc, log=log)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -257,7 +259,7 @@ def test_the_containerfile() -> None:
     ignored = (DEPLOY / "container" / "Containerfile.dockerignore").read_text()
     for source in " ".join(copied).split():
         assert (DEPLOY.parent / source).exists() and f"!{source}\n" in ignored
-    hadolint = shutil.which("hadolint")
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if hadolint is not None:
         done = subprocess.run(
             [hadolint, "--ignore", "DL3008", str(DEPLOY / "container" / "Containerfile")],

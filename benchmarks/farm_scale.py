@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import common
@@ -148,21 +148,13 @@ def one(variants: int) -> None:
     print(f"{variants} variants x 3 targets: driver's peak {peak:.0f} MiB; {written / 1e6:.1f} MB in the run")
 
 
-def evaluate_sleep(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
-    """An evaluator that sleeps: what remains of a task's time is what the farm costs."""
-    for index, item in enumerate(items):
-        yield "begin", index, None
-        time.sleep(float(os.environ.get("FARM_SLEEP", "0.05")))
-        yield "done", index, VariantResult(item.family, item.variant)
-
-
 def tasks() -> None:
     """A real Ray, items of 50 ms asleep, tasks of about a second."""
     from farm import scheduler
     from farm.executors.ray_pool import RayPool
     from jobs.bundle import sweep_bundle
 
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent / "workers"), str(common.ROOT)])
     rates = {}
     for workers, seconds in ((1, 1.0), (2, 1.0), (2, 0.001)):
         scheduler.TASK_SECONDS = seconds
@@ -173,7 +165,7 @@ def tasks() -> None:
             )
             stream = SweepStream(plan, None, SCHEMAS["estimates"].empty_table(), lambda _: None)
             os.environ["FARM_SLEEP"] = "0.05" if seconds == 1.0 else "0"
-            with RayPool("local", workers, "farm_scale:evaluate_sleep", {"scale": sweep_bundle(plan)}) as pool:
+            with RayPool("local", workers, "sleeping:evaluate", {"scale": sweep_bundle(plan)}) as pool:
                 while len(pool.idle(workers)) < workers:
                     pool.wait(1.0)
                 sink = Sink(lambda _tables: None)

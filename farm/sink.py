@@ -11,7 +11,8 @@ import pyarrow as pa
 
 FLUSH_SECONDS = 2.0  # a kill loses at most this much finished work
 FLUSH_ROWS = 200_000  # rows of `instructions` gathered into one part
-QUEUED = 512  # results that may wait for the writer; beyond that the driver waits, and memory stays bounded
+FLUSH_RESULTS = 512  # a small table takes tens of KB of memory, however few its rows
+QUEUED = 64  # results that may wait for the writer; beyond that the driver waits, and memory stays bounded
 
 Tables = dict[str, pa.Table]
 
@@ -67,7 +68,8 @@ class Sink:
                     self._held.setdefault(name, []).append(table)
                     self.bytes_taken += table.nbytes
                 rows = sum(table.num_rows for table in self._held.get("instructions", ()))
-                if rows >= FLUSH_ROWS or time.monotonic() - self._written >= FLUSH_SECONDS:
+                held = max(map(len, self._held.values()), default=0)
+                if rows >= FLUSH_ROWS or held >= FLUSH_RESULTS or time.monotonic() - self._written >= FLUSH_SECONDS:
                     self._flush()
         except BaseException as error:
             self._error = error

@@ -32,6 +32,7 @@ NODES_SECONDS = 2.0  # between looks at the cluster's nodes
 SLOW_SECONDS = 60.0  # without any worker before the user is told what is waited for
 START_ATTEMPTS = 3  # workers that failed to start, with none that did in between
 BROKEN_ATTEMPTS = 3
+LOCAL_ATTEMPTS = 2
 CONNECT_SECONDS = 10.0
 PROBE_SECONDS = 15.0
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -275,6 +276,26 @@ class RayPool:
         return []
 
 
+def _start_here(ray: Any, jobs: int | None, common: dict[str, Any]) -> None:
+    """A Ray of this process's own. A busy machine may take longer than Ray waits: then once more."""
+    for attempt in range(LOCAL_ATTEMPTS):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=jobs or default_jobs(),
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _node_ip_address="127.0.0.1",
+                **common,
+            )
+            return
+        except Exception:
+            ray.shutdown()
+            if attempt + 1 == LOCAL_ATTEMPTS:
+                raise
+
+
 class _Chatter(io.TextIOBase):
     """Takes what Ray prints on stdout, which is for results: the first line of each message becomes a note."""
 
@@ -314,21 +335,13 @@ def _connect(address: str, jobs: int | None) -> Any:
         import ray
     except ImportError as error:
         raise ExecutorError(f"--ray: Ray is not installed (pip install 'farm[ray]'): {error}") from None
-    try:
-        if loopback:
-            import ray._private.ray_constants as constants
+    if loopback:
+        import ray._private.ray_constants as constants
 
-            constants.ENABLE_RAY_CLUSTER = False
+        constants.ENABLE_RAY_CLUSTER = False
+    try:
         if address == LOCAL:
-            ray.init(
-                address="local",
-                num_cpus=jobs or default_jobs(),
-                num_gpus=0,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _node_ip_address="127.0.0.1",
-                **common,
-            )
+            _start_here(ray, jobs, common)
         else:
             ray.init(address=address, namespace="farm", **common)
     except Exception as error:

@@ -14,6 +14,7 @@ import tables
 from rich.console import Console
 
 import farm.cli
+import farm.sink
 import farm.store
 import farm.submit
 
@@ -71,7 +72,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 @pytest.fixture
 def flush_every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Set how often a submission in this process writes what is finished, in seconds."""
-    return lambda seconds: monkeypatch.setattr(farm.submit, "FLUSH_SECONDS", seconds)
+    return lambda seconds: monkeypatch.setattr(farm.sink, "FLUSH_SECONDS", seconds)
 
 
 @pytest.fixture(scope="session")

@@ -35,9 +35,9 @@ if kind in ("write", "rename", "remove", "full"):  # die at that call, or have n
             os.kill(os.getpid(), signal.SIGKILL)
         return real_call(*arguments, **named)
     setattr(owner, name, dying)
-import farm.submit, farm.cli
+import farm.submit, farm.cli, farm.sink
 farm.submit.EVALUATOR = "farm_fakes:evaluate_slowly"
-farm.submit.FLUSH_SECONDS = 0.1
+farm.sink.FLUSH_SECONDS = 0.1
 farm.submit.model_digest = lambda: "fake model"
 farm.submit.is_compiled = lambda _chip: True
 sys.argv = ["farm", "submit", sys.argv[2], "--jobs", "1", "--run", "r", "--store", sys.argv[3]]

@@ -23,15 +23,29 @@ from same_tables import contents
 import farm.submit
 from farm.drive import Drive
 from farm.events import Event, Telemetry
-from farm.executors.interface import ExecutorError
+from farm.executors.interface import Batch, ExecutorError
 from farm.executors.ray_pool import RayPool
 from farm.store import LocalStore
 from farm.submit import submit
 from farm.submit_options import Options
+from interpreter.disassembly import cache_directory
+from interpreter.errors import ToolchainError
+from interpreter.toolchain import find_tools
+from jobs.bundle import sweep_bundle
+from jobs.plan import Settings, plan_sweep
 from jobs.run_folder import RunFolder
+from jobs.sweep import load_sweep
 
 QUIET = Console(quiet=True)
+BAD = Path(__file__).parents[1] / "data" / "bad"
 SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+def _nvcc() -> bool:
+    try:
+        return find_tools().nvcc is not None
+    except ToolchainError:
+        return False
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -98,6 +112,48 @@ def test_the_same_tables_as_on_processes(
     assert sum(" static" in line for line in lines) == 2 * 17
     nodes = {event.fields["node"] for event in events if event.kind == "variant_finished"}
     assert len(nodes) == 2, "both nodes work"
+
+
+@pytest.mark.skipif(not _nvcc(), reason="needs nvcc (pip install '.[nvcc]')")
+def test_real_kernels_with_their_faults(cluster: Any, tmp_path: Path) -> None:
+    """Kernels that work, fault, loop, deadlock and do not compile: the same rows as on processes, messages included,
+    though the sweep's files are elsewhere on the cluster."""
+    asked: dict[str, Any] = {"targets": ("h200", "h100", "l40s"), "instructions": 20_000}
+    outcome = submit([BAD], Options(jobs=2, **asked), LocalStore(tmp_path / "processes"), QUIET)
+    folder, _ = run_on(cluster, BAD, tmp_path / "ray", **asked)
+    assert contents(folder) == contents(outcome.folder)
+    messages = [row["message"] for row in folder.read("variants", ["message"]).to_pylist() if row["message"]]
+    assert any(str(BAD / "kernel.cu") in message for message in messages), messages
+
+
+@pytest.mark.skipif(not _nvcc(), reason="needs nvcc (pip install '.[nvcc]')")
+def test_cubins_come_from_the_node_that_compiled_them(cluster: Any, tmp_path: Path) -> None:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    other = tmp_path / "cache of the other node"
+    other.mkdir()
+    engine = cache_directory(None) / "numba"
+    engine.mkdir(parents=True, exist_ok=True)
+    (other / "numba").symlink_to(engine)  # compiled once, for the test's sake
+    node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20, env_vars={"FARM_CACHE": str(other)})
+    plan = plan_sweep(load_sweep(BAD), Settings("warm", 60.0, 20_000, tmp_path, limit=1, targets=("h200",)))
+    (item,), _ = plan.items(("static",), {"h200": [0]}, ())
+    bundle = sweep_bundle(plan)
+    assert [name for name, _ in bundle.files] == ["kernel.cu"]
+    with RayPool(cluster.address, None, "jobs.evaluate:evaluate_batch", {"bad": bundle}) as pool:
+        strategies = [NodeAffinitySchedulingStrategy(i, soft=False) for i in (cluster.head_node.node_id, node.node_id)]
+        home, away = (
+            pool._remote.options(scheduling_strategy=strategy).remote(pool._evaluator, pool._bundles)
+            for strategy in strategies
+        )
+        first = ray.get(home.run.remote(Batch(1, (item,)), {}, []), timeout=120)
+        second = ray.get(away.run.remote(Batch(2, (item,)), {}, [home]), timeout=120)
+    (name,) = {path.name for path in (other / "cubins").rglob("*") if path.is_file()}
+    assert (cache_directory(None) / "cubins" / name[:2] / name).is_file()
+    compiled = [report.tables["variants"].column("compile_seconds").to_pylist() for report in (first, second)]
+    assert compiled[0] == compiled[1], "the second was compiled anew"
+    cluster.remove_node(node)
 
 
 def test_the_worst_kernels_cost_only_themselves(

@@ -32,7 +32,9 @@ def test_killed_within_a_write_to_a_folder(
     assert {path.name for path in (folder.path / "parts").iterdir()} == {
         part.file for parts in folder.manifest.parts.values() for part in parts
     }
-    assert sorted(path.name for path in folder.path.iterdir()) == ["lock", "manifest.json", "parts"]
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        "inputs.zip", "lock", "manifest.json", "parts", "progress.json", "submission.json",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

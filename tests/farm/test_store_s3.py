@@ -45,7 +45,8 @@ def test_small_parts_are_merged_into_few_objects(toy: Path, fake: Path, s3: Prox
     folder = submit([toy], Options(run="r"), open_store(), QUIET).folder
     names = folder.blobs.names("")
     assert sorted(name.split("-")[0] for name in names) == [
-        "lease.json", "manifest.json", "parts/estimates", "parts/instructions", "parts/variants",
+        "inputs.zip", "lease.json", "manifest.json", "parts/estimates", "parts/instructions", "parts/variants",
+        "progress.json", "submission.json",
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from interpreter.toolchain import find_tools
 from jobs.evaluate import evaluate, evaluate_batch
 from jobs.plan import Settings, plan_sweep
 from jobs.sweep import load_sweep
-from jobs.variants import ScalarSpec
+from jobs.variants import BufferSpec, ScalarSpec
 from jobs.work import KernelBuild, VariantResult, WorkItem
 
 BAD = Path(__file__).parents[1] / "data" / "bad" / "sweep.yaml"
@@ -135,3 +135,18 @@ def test_a_time_limit_ends_a_variant(items: list[WorkItem]) -> None:
     endless = dataclasses.replace(items[2], seconds=0.5, instructions=1 << 60)
     result = evaluate(endless)
     assert result.failure == "timeout" and "0.5 s" in str(result.message)
+
+
+def test_memory_beyond_the_budget_is_the_variants_failure(items: list[WorkItem]) -> None:
+    """A kernel with buffers of 3 GB, of which its worker may have one."""
+    large = dataclasses.replace(
+        items[0],
+        memory=1 << 30,
+        arguments=tuple(
+            dataclasses.replace(argument, shape=(3 << 28,)) if isinstance(argument, BufferSpec) else argument
+            for argument in items[0].arguments
+        ),
+    )
+    result = evaluate(large)
+    assert result.failure == "runtime" and result.message == "more than 1 GiB of memory (raise it with --memory)"
+    assert evaluate(items[0]).failure is None  # the limit is lifted afterwards

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from timing.dealing import Deal
+
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
@@ -16,7 +18,7 @@ class Geometry:
     ctas: int
     sm_count: int
     resident: int
-    lumps: int = 0  # CTAs of the last wave that one SM takes beyond its even share
+    dealt: Deal | None = None  # once it is known how the CTAs after the first wave are dealt
 
     @property
     def active_sms(self) -> int:
@@ -29,27 +31,18 @@ class Geometry:
 
     @property
     def most(self) -> int:
-        """CTAs of the most loaded SM.
-
-        The first wave is dealt evenly (seen on an H200 for every grid up to 4 CTAs an SM). Later CTAs go to whatever
-        SM frees a place first; co-resident CTAs finish together, so an SM that is early refills all its places and the
-        last, partial wave lands in lumps (grids of 1.3 waves of equal CTAs, H200: up to `resident` more on one SM).
-        """
-        if self.ctas <= self.slots:
-            return -(-self.ctas // self.sm_count)
-        full, rest = divmod(self.ctas, self.slots)
-        even = -(-rest // self.sm_count)
-        return full * max(self.resident, 1) + max(even, min(self.resident, rest, even + self.lumps))
+        """CTAs of the most loaded SM: evenly dealt, unless `dealt` says more."""
+        return self.dealt.most if self.dealt is not None else -(-self.ctas // self.sm_count)
 
     @property
     def full_rounds(self) -> int:
         """CTAs that every SM receives."""
-        return self.ctas // self.sm_count
+        return self.dealt.least if self.dealt is not None else self.ctas // self.sm_count
 
     @property
     def tail_sms(self) -> int:
-        """SMs that receive one CTA more than the others (0: evenly spread)."""
-        return self.ctas % self.sm_count
+        """SMs that receive more CTAs than the others (0: evenly spread)."""
+        return self.dealt.above_least if self.dealt is not None else self.ctas % self.sm_count
 
     @property
     def waves(self) -> float:
@@ -61,5 +54,14 @@ class Geometry:
         return busiest // 2
 
     def ctas_of(self, sm: int, first: int, last: int) -> list[int]:
-        """Linear CTA numbers that `sm` receives as its first-th .. (last-1)-th."""
+        """Linear CTA numbers that `sm` receives as its first-th .. (last-1)-th when all are dealt evenly."""
         return [sm + k * self.sm_count for k in range(first, last) if sm + k * self.sm_count < self.ctas]
+
+    def more_ctas(self, sm: int, count: int) -> list[int]:
+        """`count` CTAs (or as many as there are) that the neighbours of `sm` would receive last."""
+        found: list[int] = []
+        for other in range(sm + 1, sm + self.active_sms):
+            found += self.ctas_of(other % self.active_sms, self.full_rounds - 1, self.full_rounds)
+            if len(found) >= count:
+                break
+        return found[:count]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -20,16 +21,19 @@ from interpreter.trace import COUNTS, RunResult, Trace
 from timing import memory_path as mp
 from timing import sm_parameters as sp
 from timing.confidence import confidence, coverage
+from timing.dealing import deal
 from timing.estimate import Estimate
+from timing.imbalance import UnevenWork, makespan, traced_work, uneven_work
 from timing.launch_geometry import Geometry
 from timing.occupancy import Occupancy, occupancy
 from timing.sm_engine import run_sm
 from timing.sm_rows import build_rows
-from timing.stalls import N_STALLS
+from timing.stalls import N_STALLS, Stall
 from timing.target import Target, row_timing
-from timing.target_parameters import l2_hit_share, local_dram_share, parameters
+from timing.target_parameters import l2_hit_share, l2_reach, local_dram_share, parameters
 from timing.traffic import SECTOR_BYTES, Region, local_bytes_per_warp, regions_of
 
+FEW_WAVES = 8.0  # up to here the last wave is a share of the time that counts
 INSTRUCTION_BUDGET = 1_500_000  # warp instructions timed for one estimate, about; whole CTAs always
 
 
@@ -64,6 +68,11 @@ class TraceSource:
             for position, cta in enumerate(missing):
                 self._traces[cta] = _slice(result.trace, position)
         return _join([self._traces[cta] for cta in ctas], self._warps)
+
+    def work(self, ctas: Sequence[int]) -> np.ndarray:
+        """Warp instructions of each of `ctas`."""
+        self.fetch(ctas)
+        return np.array([len(self._traces[cta].events) for cta in ctas], np.float64)
 
 
 def _slice(trace: Trace, position: int) -> Trace:
@@ -119,9 +128,13 @@ def sampled_estimate(
     occ = occupancy(target, program.registers, threads, program.static_shared, launch.dynamic_shared, program.barriers)
     geometry = Geometry(grid, target.sm_count, occ.ctas_per_sm)
     rows = build_rows(program, target)
-    trace = _choose(geometry, traces, budget)
+    uneven = uneven_work(geometry.ctas, traces, budget)
+    if uneven is None:
+        trace = _choose(geometry, traces, budget)
+    else:
+        trace = traces.fetch(uneven.representative(geometry.resident, budget))
     regions = regions_of(rows, trace, allocations, grid)
-    run = _simulate(rows, trace, geometry, target, occ, regions, warps, l2, len(program.instructions))
+    run = _simulate(rows, trace, geometry, target, occ, regions, warps, l2, len(program.instructions), uneven)
     scale = grid / max(traces.executed_ctas, 1)
     cycles = run.cycles
     overhead = target.launch.kernel_overhead_us
@@ -170,13 +183,15 @@ def loaded_clock_mhz(target: Target, tensor_use: float) -> float:
 def _choose(geometry: Geometry, traces: TraceSource, budget: int) -> Trace:
     """The CTAs of the sampled SM to execute: all of them, or whole waves within the budget."""
     sm = geometry.sampled_sm()
-    most = len(geometry.ctas_of(sm, 0, geometry.most))
+    own = geometry.ctas_of(sm, 0, geometry.most)
+    most = len(own)
     first = geometry.ctas_of(sm, 0, 1)
     length = max(int(traces.fetch(first).events.shape[0]), 1)
     resident = min(geometry.resident, most)
     affordable = max(budget // length, 1)
     if most <= affordable:
-        wanted = most
+        # an SM may get a filling more than its even share
+        return traces.fetch(own if geometry.waves <= 1.0 else own + geometry.more_ctas(sm, resident))
     else:
         waves = max(affordable // resident, 1)
         # a steady rate needs waves between the first and the last; more than a few add nothing
@@ -201,6 +216,8 @@ class _Run:
         self.l2_busy = 0.0
         self.launch_cycles = 0.0
         self.spread = 0.0
+        self.done = np.zeros(0)  # when each CTA ended, cycles,
+        self.issued_at = np.zeros(0, np.int64)  # and what the SM had issued by then
 
 
 def _simulate(
@@ -213,6 +230,7 @@ def _simulate(
     warps: int,
     l2: str,
     n_rows: int,
+    uneven: UnevenWork | None,
 ) -> _Run:
     local = local_bytes_per_warp(trace) * min(occ.warps_per_sm, warps * geometry.most) * geometry.active_sms
     footprint = sum(max(r.read_unique, r.write_unique) for r in regions) + local
@@ -222,42 +240,47 @@ def _simulate(
     lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
     shares = np.zeros((len(regions), 3))
     for i, r in enumerate(regions):
-        shares[i, 0] = (1.0 - hit) * (r.read_unique / r.read_bytes if r.read_bytes else 0.0)
+        if r.scattered and l2 == "warm":
+            # what L2 keeps of it is as likely to be read next as the rest
+            shares[i, 0] = max(1.0 - l2_reach(target) / footprint, 0.0)
+        else:
+            shares[i, 0] = (1.0 - hit) * (r.read_unique / r.read_bytes if r.read_bytes else 0.0)
         shares[i, 1] = (1.0 - hit) * (r.write_unique / r.write_bytes if r.write_bytes else 0.0)
         shares[i, 2] = r.atomic_contention
     m = len(trace.ctas)
-    run = _Run()
-    run.stalls = np.zeros((n_rows, N_STALLS))
-    done = np.full(m, -1.0)
-    issued_at = np.zeros(m, np.int64)
-    resident = min(geometry.resident, m)
-    end, issued, _, traffic, busy = run_sm(
-        rows,
-        trace.events,
-        trace.warp_start,
-        trace.lines,
-        trace.line_start,
-        warps,
-        np.arange(m, dtype=np.int64),
-        resident,
-        p,
-        lines,
-        shares,
-        1 << 60,
-        run.stalls,
-        done,
-        issued_at,
-    )
+    pace, uneven_cycles = 1.0, 0.0
+    run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)
+    if uneven is not None:
+        rate, run.spread = _work_rate(run, min(geometry.resident, m))
+        longest = int(np.argmax(traced_work(trace)))
+        single = _replay(rows, _slice(trace, longest), 1, 1, warps, p, lines, shares, n_rows)
+        alone = traced_work(trace)[longest] / single.simulated_cycles
+        uneven_cycles = makespan(uneven.grid(), geometry.sm_count, geometry.resident, rate, min(alone, rate))
+    elif geometry.waves > 1.0:
+        dealt = deal(
+            geometry.ctas, geometry.sm_count, geometry.resident, np.sort(run.done), _jitter(target, run.stalls)
+        )
+        geometry = replace(geometry, dealt=dealt)
+        pace = dealt.pace
+        p = parameters(target, occ, geometry, footprint)
+        p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
+        if geometry.most < m or geometry.waves < FEW_WAVES:
+            # again with the CTAs it really gets, and with the larger shares at the end when other SMs are done
+            if geometry.most > m:  # leave out whole fillings, so that what is timed ends as the launch does
+                resident = geometry.resident
+                m = max(geometry.most - -(-(geometry.most - m) // resident) * resident, min(resident, m))
+            m = min(m, geometry.most)
+            p[sp.TAIL_AFTER] = max(p[sp.TAIL_AFTER] - (geometry.most - m), 1.0) if dealt.above_least else 0.0
+            run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)
+    traffic = run.traffic
     total = geometry.most
-    cycles = float(end)
-    if total > m:
-        rate, run.spread = _steady_rate(np.sort(done), resident)
+    cycles = run.simulated_cycles
+    if uneven is not None:
+        cycles = uneven_cycles
+    elif total > m:
+        rate, run.spread = _steady_rate(np.sort(run.done), min(geometry.resident, m))
         cycles += (total - m) * rate
-    run.cycles = cycles
-    run.simulated_cycles = float(end)
-    run.issued = int(issued)
-    run.busy = busy
-    run.traffic = traffic
+    run.cycles = cycles * pace
     run.dram_busy = (
         traffic[mp.C_DRAM_READ_SECTORS] * p[sp.DRAM_CYCLES_PER_SECTOR]
         + traffic[mp.C_DRAM_WRITE_SECTORS] * p[sp.DRAM_WRITE_CYCLES_PER_SECTOR]
@@ -280,6 +303,50 @@ def _simulate(
     return run
 
 
+def _replay(
+    rows: np.ndarray,
+    trace: Trace,
+    ctas: int,
+    resident: int,
+    warps: int,
+    p: np.ndarray,
+    lines: np.ndarray,
+    shares: np.ndarray,
+    n_rows: int,
+) -> _Run:
+    """Time the first `ctas` of the trace on one SM, `resident` at a time."""
+    run = _Run()
+    run.stalls = np.zeros((n_rows, N_STALLS))
+    run.done = np.full(ctas, -1.0)
+    run.issued_at = np.zeros(ctas, np.int64)
+    end, issued, _, run.traffic, run.busy = run_sm(
+        rows,
+        trace.events,
+        trace.warp_start,
+        trace.lines,
+        trace.line_start,
+        warps,
+        np.arange(ctas, dtype=np.int64),
+        min(resident, ctas),
+        p,
+        lines,
+        shares,
+        1 << 60,
+        run.stalls,
+        run.done,
+        run.issued_at,
+    )
+    run.simulated_cycles = float(end)
+    run.issued = int(issued)
+    return run
+
+
+def _jitter(target: Target, stalls: np.ndarray) -> float:
+    """How far SMs are out of step (see `deal`): more, the more their warps wait for memory."""
+    waited = float(stalls[:, Stall.LONG_SCOREBOARD].sum() / max(stalls.sum(), 1.0))
+    return target.launch.sm_jitter + waited * target.launch.sm_memory_jitter
+
+
 def _steady_rate(done: np.ndarray, resident: int) -> tuple[float, float]:
     """Cycles a CTA in the steady state, from sorted completion times, and its relative uncertainty.
 
@@ -297,6 +364,17 @@ def _steady_rate(done: np.ndarray, resident: int) -> tuple[float, float]:
             ]
             return float(rate), float(abs(halves[0] - halves[1]) / max(rate, 1e-9) / 2)
     return float(done[-1] / m), 0.2
+
+
+def _work_rate(run: _Run, resident: int) -> tuple[float, float]:
+    """Warp instructions a cycle of an SM that is kept full, and the uncertainty."""
+    order = np.argsort(run.done)
+    edge = min(resident, len(order) // 3)
+    first, last = order[max(edge - 1, 0)], order[max(len(order) - edge - 1, 0)]
+    span = run.done[last] - run.done[first]
+    if span <= 0.0:
+        return float(run.issued / run.simulated_cycles), 0.2
+    return float((run.issued_at[last] - run.issued_at[first]) / span), 0.1
 
 
 def _bound(

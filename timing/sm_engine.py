@@ -698,7 +698,8 @@ def advance(
                         at = int(np.ceil(t))
                         why = sb_reason[slot, b]
             elif action == ACTION_MEMBAR:
-                t = max(float(ti) + latency, servers[LAST_STORE] + p[sp.MEMBAR_ROUND_TRIP])
+                # the warp's stores are acknowledged first, then the fence itself makes a round trip
+                t = max(float(ti), store_done[slot] + p[sp.STORE_ACK]) + latency
                 if t > at:
                     at = int(np.ceil(t))
                     why = _MEMBAR

@@ -241,6 +241,8 @@ class LaunchCosts:
     ctas_per_clk_per_sm: float  # CTAs one SM takes a cycle
     cta_start_cycles: float  # CTA placed to its first instruction issued
     cta_end_cycles: float  # last warp's exit to the slot's next CTA being placed
+    sm_jitter: float  # SMs run CTAs of equal work in times that differ by up to this share,
+    sm_memory_jitter: float  # and by this share of the time that warps wait for memory
 
 
 SECTIONS: dict[str, type] = {

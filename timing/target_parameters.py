@@ -47,8 +47,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.DRAM_QUEUE_WRITE_CYCLES] = target.dram.queue_write_cycles
     p[sp.WRITE_BACK_CYCLES] = WRITE_BACK_CYCLES
     p[sp.STORE_BUFFER_CYCLES] = STORE_BUFFER_CYCLES
-    reach = (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
-    p[sp.L2_REUSE_SECTORS] = reach / SECTOR / active
+    p[sp.L2_REUSE_SECTORS] = l2_reach(target) / SECTOR / active
     p[sp.PARTIAL_WRITE_FACTOR] = target.l2.partial_write_factor
     p[sp.SHARE_CREDIT] = SHARE_CREDIT
     shares = _shares(target, active)
@@ -89,7 +88,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.BRANCH_LATENCY] = target.issue.branch_redirect_cycles
     p[sp.BARRIER_LATENCY] = target.class_timing("barrier").latency
     p[sp.BARRIER_ARRIVAL] = target.issue.barrier_arrival_cycles
-    p[sp.MEMBAR_ROUND_TRIP] = l2_hit
+    p[sp.STORE_ACK] = l2_hit
     p[sp.SLEEP_CYCLES] = target.class_timing("nanosleep").latency
     launch = target.launch
     p[sp.CTA_LAUNCH_INTERVAL] = max(1.0 / launch.ctas_per_clk_per_sm, active / launch.ctas_per_clk)
@@ -138,6 +137,11 @@ def l2_latency(target: Target, footprint: float, waves: float) -> float:
     turning = max(1.0 - 1.0 / max(waves, 1e-9), 0.0)  # share of CTAs after the first wave
     far = (l2.partitions - 1) / l2.partitions
     return mean + gone * turning * far * max(l2.far_fetch_cycles - mean, 0.0)
+
+
+def l2_reach(target: Target) -> float:
+    """Bytes of different data that L2 holds, copies in both partitions allowed for."""
+    return (target.l2.warm_full_share + target.l2.warm_none_share) / 2.0 * target.l2.bytes
 
 
 def l2_hit_share(target: Target, footprint: float) -> float:

@@ -11,6 +11,8 @@ from interpreter.isa.pipes import MemoryKind
 from interpreter.trace import LOCAL_LINE, Trace
 
 SECTOR_BYTES = 32
+CTA_SHIFT = 44  # above any line number
+SCATTER_BYTES = 8192  # coincidences below this could be chance
 LINE_BYTES = 128
 _POPCOUNT = np.array([bin(mask).count("1") for mask in range(16)], np.int64)
 
@@ -26,6 +28,7 @@ class Region:
     write_bytes: float  # all bytes of all sectors written, each time
     write_unique: float
     atomic_contention: float  # share of its atomics that the busiest L2 slice gets; 0: no line is shared by CTAs
+    scattered: bool  # CTAs read parts of it that look drawn at random
 
 
 def access_table(rows: np.ndarray, trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -66,15 +69,32 @@ def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, 
     for address, size in sorted(allocations):
         first, last = address // LINE_BYTES, (address + max(size, 1) - 1) // LINE_BYTES
         inside = (line >= first) & (line <= last)
-        read = _distinct_bytes(line[inside & loads], mask[inside & loads]) * scale
+        wanted = inside & loads
+        distinct = _distinct_bytes(line[wanted], mask[wanted])
+        read = distinct * scale
+        scattered = _scattered(_distinct_bytes(line[wanted] | cta[wanted] << CTA_SHIFT, mask[wanted]), distinct, size)
+        unique = float(size) * -np.expm1(-read / size) if scattered else min(read, float(size))
         unique_written = _distinct_bytes(line[inside & stores], mask[inside & stores]) * scale
         written = float(_POPCOUNT[mask[inside & stores]].sum() * SECTOR_BYTES) * scale
         hot = inside & atomics
         contention = _contention(line[hot], cta[hot], len(trace.ctas), grid_ctas)
         out.append(
-            Region(first, last, read, min(read, float(size)), written, min(unique_written, float(size)), contention)
+            Region(first, last, read, unique, written, min(unique_written, float(size)), contention, scattered)
         )
     return out
+
+
+def _scattered(per_cta: float, together: float, size: int) -> bool:
+    """Do CTAs read parts of an allocation as if drawn at random from all of it?
+
+    `per_cta`: distinct bytes of each CTA, added; `together`: distinct bytes of all of them. Random draws of that many
+    bytes coincide to a known extent; parts dealt out to CTAs do not coincide, and shared tiles do far more often.
+    """
+    if size <= 0 or per_cta <= 0.0:
+        return False
+    coincide = per_cta - together
+    expected = per_cta - size * -np.expm1(-per_cta / size)
+    return coincide >= SCATTER_BYTES and 0.5 * expected <= coincide <= 2.0 * expected
 
 
 def _contention(line: np.ndarray, cta: np.ndarray, ctas: int, grid_ctas: int) -> float:

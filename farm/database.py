@@ -77,8 +77,12 @@ class RunDatabase:
             self._connection.register(f"_{name}", SCHEMAS[name].empty_table())
         elif None not in paths:
             files = ", ".join(_text(str(path)) for path in paths)
+            # by name: parts may be older than a column of others, or of the schema
+            source = f"FROM read_parquet([{files}], union_by_name = true)"
             with self._errors():
-                self._connection.execute(f"CREATE OR REPLACE VIEW _{name} AS SELECT * FROM read_parquet([{files}])")
+                found = {row[0] for row in self._connection.execute(f"DESCRIBE {source}").fetchall()}
+                new = _nulls(name, [column for column in SCHEMAS[name].names if column not in found])
+                self._connection.execute(f"CREATE OR REPLACE VIEW _{name} AS SELECT {', '.join(['*', *new])} {source}")
         else:
             self._connection.register(f"_{name}", dataset(blobs, name, parts))
 
@@ -195,6 +199,16 @@ def _range_of(part: Part) -> pc.Expression:
     if first != last:
         return (family >= first) & (family <= last)
     return (family == first) & (pc.field("variant") >= low) & (pc.field("variant") <= high)
+
+
+def _nulls(name: str, columns: list[str]) -> list[str]:
+    """SQL of columns of a table that none of its parts has."""
+    if not columns:
+        return []
+    with duckdb.connect(":memory:") as connection:
+        connection.register("empty", SCHEMAS[name].empty_table().select(columns))
+        types = connection.execute("DESCRIBE empty").fetchall()
+    return [f"NULL::{row[1]} AS {identifier(row[0])}" for row in types]
 
 
 def identifier(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import getpass
 import itertools
 import json
 import os
@@ -66,6 +67,9 @@ class Blobs(Protocol):
     def write(self, name: str, content: bytes, expected: Expected = None) -> str:
         """Replace a blob at once, return its tag. Raises Conflict when it is not what was `expected`."""
 
+    def modified(self, name: str) -> float | None:
+        """When a blob was written, in seconds since 1970 by the storage's clock; None when there is none."""
+
     def scratch(self) -> Path:
         """A local folder for files that `publish` will take."""
 
@@ -104,10 +108,10 @@ def describe_owner(owner: dict[str, Any]) -> str:
 
 
 def _user() -> str:
-    for name in ("LOGNAME", "USER"):
-        if os.environ.get(name):
-            return os.environ[name]
-    return str(os.getuid())
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as containers have them
+        return str(os.getuid())
 
 
 @contextlib.contextmanager
@@ -159,6 +163,12 @@ class LocalBlobs:
         with disk_errors(path):
             write_atomically(path, content)
         return ""
+
+    def modified(self, name: str) -> float | None:
+        try:
+            return (self.path / name).stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def scratch(self) -> Path:
         folder = self.path / "parts"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.blobs import Blobs, StorageError, temporary_file
-from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, write_options
+from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, with_new_columns, write_options
 
 FOLDER = "parts"
 SUFFIX = ".parquet"
@@ -33,13 +33,8 @@ MERGED_BYTES = 64 << 20  # a merged part is closed at this size
 FAN_IN = 16
 FIRST_LEVEL_BYTES = 64 << 10
 
-# The order of rows in a part. The first two say where a variant's rows are.
-KEYS: dict[str, tuple[str, ...]] = {
-    "variants": ("family", "variant", "target"),
-    "estimates": ("family", "variant", "target", "tier"),
-    "instructions": ("family", "variant", "target", "tier", "pc"),
-    "measurements": ("family", "variant", "target"),
-}
+# The order of rows in a part, as far as its table has these columns. The first two say where a variant's rows are.
+ORDER = ("family", "variant", "target", "tier", "pc")
 
 Key = tuple[str, int]  # family, variant
 
@@ -53,6 +48,10 @@ class Part:
     bytes: int
     first: Key
     last: Key
+
+    @property
+    def table(self) -> str:
+        return self.file.partition("-")[0]
 
     @property
     def blob(self) -> str:
@@ -133,10 +132,15 @@ def _digest(path: Path) -> str:
 # ---- order
 
 
+def key_of(name: str) -> tuple[str, ...]:
+    """The columns that order a table's rows, and that no two rows share."""
+    return tuple(column for column in ORDER if column in SCHEMAS[name].names)
+
+
 def sorted_table(name: str, table: pa.Table) -> pa.Table:
     """The rows in the order of the table's key."""
     table = table.unify_dictionaries().combine_chunks()
-    columns = [_ordinals(table.column(key)) for key in reversed(KEYS[name])]
+    columns = [_ordinals(table.column(key)) for key in reversed(key_of(name))]
     in_order = np.ones(max(table.num_rows - 1, 0), bool)
     for column in columns:
         step = np.diff(column)
@@ -200,8 +204,10 @@ def batches(blobs: Blobs, part: Part, columns: Sequence[str] | None = None) -> I
     """The part's rows, BATCH at a time. Raises StorageError where the storage fails."""
     try:
         with open_part(blobs, part) as file:
-            for batch in file.iter_batches(batch_size=BATCH, columns=columns):
-                yield pa.Table.from_batches([batch])
+            present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+            for group in range(file.num_row_groups):  # one at a time: what comes from afar is fetched by the group
+                for batch in file.iter_batches(batch_size=BATCH, columns=present, row_groups=[group]):
+                    yield with_new_columns(pa.Table.from_batches([batch]), SCHEMAS[part.table], columns)
     except FileNotFoundError:
         raise
     except pa.ArrowInvalid as error:

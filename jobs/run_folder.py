@@ -117,6 +117,11 @@ class RunFolder:
             return False
         return True
 
+    @property
+    def modified(self) -> float | None:
+        """When the manifest was written last, in seconds since 1970; None when there is no run."""
+        return self.blobs.modified(MANIFEST)
+
     def load(self) -> RunFolder:
         """Read the manifest. Raises RunError when there is none or it is of another schema version."""
         where = self.blobs.location

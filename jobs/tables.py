@@ -2,11 +2,13 @@
 
 `variants` and `estimates` have a row a (family, variant, target), estimates also a tier; `instructions` a row a SASS
 line of each estimate; `measurements` a row a time measured on real hardware. Estimates are simulated, always.
+
+A new column needs no new version: files written before it read as null there. Any other change does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,6 +179,18 @@ def _column(kind: pa.DataType, values: list[Any], lengths: np.ndarray) -> pa.Chu
     return pa.chunked_array(chunks, kind)
 
 
+def with_new_columns(table: pa.Table, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+    """The table with nulls in columns (of `columns`, or all) that were added to the schema after it was written."""
+    names = schema.names if columns is None else list(columns)
+    if table.schema.names == names:
+        return table
+    present = set(table.schema.names)
+    found = [
+        table.column(name) if name in present else pa.nulls(table.num_rows, schema.field(name).type) for name in names
+    ]
+    return pa.Table.from_arrays(found, schema=pa.schema([schema.field(n) for n in names], metadata=schema.metadata))
+
+
 def write_options(name: str) -> dict[str, Any]:
     """How a table is written as Parquet: arguments of pyarrow's ParquetWriter, chosen by benchmarks/encodings.py."""
     options: dict[str, Any] = {"compression": "zstd", "compression_level": 6}
@@ -184,6 +198,8 @@ def write_options(name: str) -> dict[str, Any]:
         # Text without a dictionary: variants repeat lines near each other, which zstd finds as well, and it is read
         # faster. (Never as an Arrow dictionary: each row group would get all of it.) Integers as differences. Stall
         # columns as they are: dictionaries save nothing and cost time.
-        options["use_dictionary"] = ["family", "target", "tier", "executed", "thread_executed", "sectors", "wavefronts"]
-        options["column_encoding"] = dict.fromkeys(("variant", "pc", "source_line"), "DELTA_BINARY_PACKED")
+        differences = ("variant", "pc", "source_line")
+        plain = {"sass", *differences, *STALL_COLUMNS}
+        options["use_dictionary"] = [column for column in SCHEMAS[name].names if column not in plain]
+        options["column_encoding"] = dict.fromkeys(differences, "DELTA_BINARY_PACKED")
     return options

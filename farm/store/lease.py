@@ -64,12 +64,13 @@ class Lease:
         self._thread = threading.Thread(target=self._renew, name="farm-lease", daemon=True)
         self._thread.start()
 
-    def release(self) -> None:
-        """Give it up, so that the next process need not wait. Failures are left to the next process's patience."""
+    def release(self, say_so: bool = True) -> None:
+        """Give it up; `say_so` in the store, so that the next process need not wait. Failing at it is no error."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(timeout=self._seconds)
-        if self._lost is None:
+            self._thread.join(timeout=5.0)
+            say_so = say_so and not self._thread.is_alive()
+        if self._lost is None and say_so:
             with contextlib.suppress(Conflict, StorageError, FileNotFoundError):
                 self._write(None, self._tag)
 
@@ -148,8 +149,13 @@ def held(connection: Connection, key: str, run: str) -> Iterator[Lease]:
     lease.acquire()
     try:
         yield lease
-    finally:
+    except StorageError:  # the store has been asked long enough
+        lease.release(say_so=False)
+        raise
+    except BaseException:
         lease.release()
+        raise
+    lease.release()
 
 
 def _seconds() -> float:

@@ -61,6 +61,9 @@ class S3Blobs:
     def write(self, name: str, content: bytes, expected: Expected = None) -> str:
         return self._connection.put_bytes(self._prefix + name, content, expected)
 
+    def modified(self, name: str) -> float | None:
+        return self._connection.modified(self._prefix + name)
+
     def scratch(self) -> Path:
         folder = Path(tempfile.gettempdir()) / f"farm-{os.getuid()}"
         with disk_errors(folder):

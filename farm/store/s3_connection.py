@@ -198,16 +198,6 @@ class Connection:
             return None
         return tag if found == content else None
 
-    def exists(self, key: str) -> bool:
-        with self._errors(key):
-            try:
-                self.client.head_object(Bucket=self.bucket, Key=key)
-            except Exception as error:
-                if _code(error) in ("404", "NoSuchKey", "NotFound"):
-                    return False
-                raise
-        return True
-
     def modified(self, key: str) -> float | None:
         """When the store says an object was written (seconds since 1970), None when it is not there."""
         with self._errors(key):

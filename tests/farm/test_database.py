@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from s3_server import Proxy
+from s3_server import Fault, Proxy, Request
 
 from farm.database import QueryError, RunDatabase
 from farm.store import LocalStore, Store, open_store
+from jobs import tables
 from jobs.blobs import StorageError
 from jobs.tables import Rows
 
@@ -81,6 +84,9 @@ def test_the_run_s_own_name_wins_over_longer_ones(store: Store) -> None:
         with store.folder(name).writing() as writer:
             writer.add(estimates(0).tables())
     assert store.find("run").name == "run" and store.find("run-").name == "run-2"
+    assert store.runs() == ["run", "run-2"]
+    written = store.find("run").modified
+    assert written is not None and abs(written - time.time()) < 600 and store.folder("none").modified is None
 
 
 @pytest.mark.parametrize("harm", ["short", "scrambled"])
@@ -110,3 +116,44 @@ def test_errors_in_the_middle_of_a_stream_are_told_apart(store: Store, monkeypat
         RunDatabase(folder).reader(sql).read_all()
     reader = RunDatabase(folder).reader("SELECT family, pc, sass FROM instructions")
     assert reader.read_all().num_rows == 600
+
+
+def test_parts_older_than_a_column_read_as_null_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two parts one lacks a column, and both lack another: read, queried and merged."""
+    now = tables.SCHEMAS["estimates"]
+    older = now.remove(now.get_field_index("cycles"))
+    newer = now.append(pa.field("joules", pa.map_(pa.string(), pa.float64())))
+    with store.folder("r").writing() as writer:
+        monkeypatch.setitem(tables.SCHEMAS, "estimates", older)
+        writer.add(estimates(0).tables())
+        monkeypatch.setitem(tables.SCHEMAS, "estimates", now)
+        rows = estimates(1)
+        rows.estimates[0]["cycles"] = 7.0
+        writer.add(rows.tables())
+        monkeypatch.setitem(tables.SCHEMAS, "estimates", newer)
+        sql = "SELECT variant, cycles, joules FROM estimates ORDER BY variant"
+        expected = [{"variant": 0, "cycles": None, "joules": None}, {"variant": 1, "cycles": 7.0, "joules": None}]
+        for _ in ("as written", "merged"):
+            folder = store.find("r")
+            assert RunDatabase(folder).rows(sql) == expected
+            assert folder.read("estimates").schema.names == newer.names
+            assert folder.read("estimates", ["joules", "cycles"]).to_pylist()[1] == {"joules": None, "cycles": 7.0}
+            writer.finish()
+    assert len(store.find("r").manifest.parts["estimates"]) == 1
+
+
+def test_reads_by_pyarrow_are_retried_too(s3: Proxy) -> None:
+    store = open_store()
+    with store.folder("r").writing() as writer:
+        writer.add(estimates(*range(300)).tables())
+    for fault in (Fault(cut=100), Fault(status=503, code="SlowDown"), Fault(drop=True)):
+        database, left = RunDatabase(store.find("r")), [2]
+
+        def plan(request: Request, fault: Fault = fault, left: list[int] = left) -> Fault | None:
+            left[0] -= ".parquet" in request.path
+            return fault if ".parquet" in request.path and left[0] >= 0 else None
+
+        s3.plan = plan
+        assert database.rows("SELECT sum(time_us) AS sum FROM estimates") == [{"sum": 300 * 301 / 2}]
+        assert left[0] < 0
+        s3.plan = None

@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 
 from farm.events import Event, Progress, State, Telemetry
 from interpreter.errors import FarmError
-from jobs.work import COMPILE, CONSTRAINTS, CORRECTNESS, RUNTIME, TIMEOUT
+from jobs.work import COMPILE, CONSTRAINTS, CORRECTNESS, RUNTIME, TIERS, TIMEOUT
 
 LOOPBACK = "127.0.0.1"
 TARGETS_SHOWN = 64  # more become "other"
@@ -101,6 +101,9 @@ class RunMetrics:
             buckets=MEMORY_BUCKETS,
             registry=self.registry,
         )
+        for tier in TIERS:  # from zero on, so that the first increase counts
+            self._seconds.labels(tier)
+            self._cpu.labels(tier)
         self._failures = Counter(
             "farm_failures", "Work items without an estimate, by class.", ["failure"], registry=self.registry
         )

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from farm.submit_options import Options
 DEPLOY = Path(__file__).parents[2] / "deploy"
 STEP = 0.5  # seconds between scrapes
 
-SWEEP = farm_fakes.SWEEP.replace("[64, 128, 256, 512]", "[64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512]")
+# 32 values of BLOCK: some ten seconds, a score of scrapes
+SWEEP = farm_fakes.SWEEP.replace("[64, 128, 256, 512]", str(list(range(32, 1025, 32))))
 
 
 def free_port() -> int:
@@ -77,6 +78,13 @@ def ask(address: str, path: str, **arguments: Any) -> Any:
         raise AssertionError(f"{arguments}: {error.read().decode()}") from None
 
 
+def wait_until(true: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def test_every_panel_has_data(tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_slowly")
     toy = farm_fakes.write_sweep(tmp_path / "toy", SWEEP)
@@ -90,7 +98,7 @@ def test_every_panel_has_data(tmp_path: Path, fake: Path, monkeypatch: pytest.Mo
         for panel in board["panels"]:
             for target in panel["targets"]:
                 query = target["expr"]
-                for name, text in (("$__rate_interval", "4s"), ("$job", ".*"), ("$instance", ".*"), ("$price", "0.04")):
+                for name, text in (("$__rate_interval", "6s"), ("$job", ".*"), ("$instance", ".*"), ("$price", "0.04")):
                     query = query.replace(name, text)
                 found = ask(address, "query_range", query=query, start=started, end=ended, step=STEP)
                 values = [value for series in found["result"] for _, value in series["values"] if value != "NaN"]

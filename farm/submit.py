@@ -137,9 +137,7 @@ def _evaluate(
 
 
 def _store(folder: RunFolder, tables: Tables, telemetry: Telemetry) -> None:
-    staged = folder.stage(tables)
-    telemetry.progress.bytes_written += sum(part.bytes for part in staged.values())
-    folder.publish(staged)
+    telemetry.progress.bytes_written += folder.add(tables)
 
 
 def _drive(drive: Drive, telemetry: Telemetry, announcer: Announcer, console: Console, outcome: Outcome) -> None:

@@ -55,6 +55,7 @@ def test_cancelled_watched_and_resumed(
     wait_for(lambda: begun(folder), driver)
     code, out, _ = command("status", "r")
     assert code == 0 and "running" in out
+    wait_for(lambda: bool((Board(folder).progress() or Progress("r")).tiers), driver)
     code, out, _ = command("watch", "r", "--once")
     assert code == 0 and "r  running" in out and re.search(r"toy +static", out)
     assert "simulated" in out or "best" not in out  # a time shown is said to be simulated

@@ -132,18 +132,20 @@ def cluster() -> None:
 
 
 def memory() -> None:
-    """In processes of their own, so that each has its own peak."""
-    for variants in (1_000, 10_000, 50_000):
-        code = "import sys; sys.path.insert(0, sys.argv[1]); import farm_scale; farm_scale.one(int(sys.argv[2]))"
-        command = [sys.executable, "-c", code, str(Path(__file__).parent), str(variants)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        print(done.stdout.strip() or done.stderr)
+    """In processes of their own, so that each has its own peak: the scheduling by itself, then with rows to write."""
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import farm_scale; farm_scale.one(*map(int, sys.argv[2:]))"
+    for rows in (0, 1):
+        for variants in (1_000, 10_000, 50_000):
+            command = [sys.executable, "-c", code, str(Path(__file__).parent), str(variants), str(rows)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            print(done.stdout.strip() or done.stderr, flush=True)
 
 
-def one(variants: int) -> None:
+def one(variants: int, rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        drive_simulated(variants, 64, "50%", Path(folder))
-        written = sum(path.stat().st_size for path in (Path(folder) / "run" / "parts").iterdir())
+        drive_simulated(variants, 64, "50%", Path(folder), result_of if rows else times_of)
+        parts = Path(folder) / "run" / "parts"
+        written = sum(path.stat().st_size for path in parts.iterdir()) if parts.is_dir() else 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{variants} variants x 3 targets: driver's peak {peak:.0f} MiB; {written / 1e6:.1f} MB in the run")
 

@@ -6,8 +6,10 @@ For each item the SASS is executed once; every target of its architecture is est
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
+import os
 import resource
 import signal
 import time
@@ -119,10 +121,10 @@ def _guarded(item: WorkItem, step: Callable[[], Any], ready: _Prepared | None = 
     except VariantTimeout:
         message = f"more than {item.seconds:g} s of simulation (raise it with --seconds)"
         return failed_result(item, TIMEOUT, message, columns, time.perf_counter() - started)
-    except MemoryError:
-        message = f"more than {item.memory / 2**30:.3g} GiB of memory (raise it with --memory)"
-        return failed_result(item, RUNTIME, message, columns, time.perf_counter() - started)
-    except FarmError as error:
+    except (MemoryError, FarmError) as error:
+        if isinstance(error, MemoryError) or os.strerror(errno.ENOMEM) in str(error):  # of numpy, or of a mapping
+            message = f"more than {item.memory / 2**30:.3g} GiB of memory (raise it with --memory)"
+            return failed_result(item, RUNTIME, message, columns, time.perf_counter() - started)
         message = _message(error)
         return failed_result(item, classify(error), message, columns, time.perf_counter() - started)
     except Exception as error:  # the boundary: a fault of the simulator costs one variant, and says where it is

@@ -25,6 +25,7 @@ from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, with_new_columns, 
 FOLDER = "parts"
 SUFFIX = ".parquet"
 ROW_GROUP = 128 * 1024  # rows: what a reader of one variant has to read, and what a merge holds
+JOINED_SLICES = 256  # variants whose rows a merge copies together
 BATCH = 16 * 1024  # rows read at a time from each input of a merge
 WHOLE_BYTES = 1 << 20  # a part of this size is read by one request, however little of it is wanted
 MERGED_BYTES = 64 << 20  # a merged part is closed at this size
@@ -227,19 +228,23 @@ def _merged(
 ) -> Iterator[pa.Table]:
     """Sorted tables of about ROW_GROUP rows, each a whole number of variants."""
     gathered: list[pa.Table] = []
+    slices: list[pa.Table] = []  # of one variant each: some ten KB of objects, however few their rows
     rows = 0
     for table in _variants_in_order([_pieces(blobs, part) for part in parts], name):
         if keep is not None:
             table = keep(table)
         if not table.num_rows:
             continue
-        if gathered and rows + table.num_rows > ROW_GROUP:
-            yield _joined(gathered)
-            gathered, rows = [], 0
-        gathered.append(table)
+        if rows and rows + table.num_rows > ROW_GROUP:
+            yield _joined([*gathered, *slices])
+            gathered, slices, rows = [], [], 0
+        slices.append(table)
         rows += table.num_rows
-    if gathered:
-        yield _joined(gathered)
+        if len(slices) == JOINED_SLICES:
+            gathered.append(_joined(slices))
+            slices = []
+    if rows:
+        yield _joined([*gathered, *slices])
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from farm.commands import control, insight, overview, page
 from farm.commands.measure import measure
+from farm.commands.observation import LogFormatOption, LogLevelOption, MetricsOption
 from farm.commands.ray_option import complete_ray_option
 from interpreter.errors import FarmError, ToolchainError
 
@@ -84,7 +85,9 @@ def _report(error: Exception) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    print(message, file=sys.stderr)
+    from farm.observability.logs import complain
+
+    complain(message)
     return code
 
 
@@ -152,15 +155,20 @@ def submit(
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let a sweep name files outside its folder.")
     ] = False,
+    metrics: MetricsOption = None,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = None,
 ) -> None:
     """Estimate every variant of the sweeps, and rank them.
 
     Prints the run's name on stdout; progress and tables go to stderr. Giving the same command again continues the run
     and redoes nothing.
     """
+    from farm.commands.observation import Observation
     from farm.commands.submission import run_and_report, run_detached
     from farm.submit_options import Options
 
+    observation = Observation(metrics, log_format, log_level)
     if tier is not None:
         _one_of("--tier", tier, ("static", "sampled", "cycle"))
     _one_of("--l2", l2, ("warm", "cold"))
@@ -182,7 +190,7 @@ def submit(
     if detach:
         run_detached(sweeps, options, store, [word for word in sys.argv[1:] if word not in ("--detach", "-d")])
     else:
-        run_and_report(sweeps, options, store)
+        run_and_report(sweeps, options, store, observation)
 
 
 @app.command()

@@ -133,6 +133,7 @@ class Drive:
         progress = self._telemetry.progress
         if finished.failure is not None:
             progress.failures[finished.failure] = progress.failures.get(finished.failure, 0) + 1
+        progress.cpu_seconds = round(progress.cpu_seconds + finished.cpu_seconds, 6)
         self._note_best(finished, stream)
         self._telemetry.say(
             "variant_finished",
@@ -143,6 +144,9 @@ class Drive:
             tiers=list(finished.tiers),
             failure=finished.failure,
             seconds=finished.seconds,
+            cpu_seconds=finished.cpu_seconds,
+            peak_bytes=finished.peak_bytes,
+            times=finished.times,
             node=node,
             worker=worker,
         )

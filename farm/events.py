@@ -17,11 +17,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from farm.observability.redact import redacted
+
 State = Literal["starting", "running", "complete", "cancelled", "interrupted", "failed"]
 
 # Kinds of events:
 #   run_started, run_finished    once each; `text` says what, or how it ended
-#   variant_finished             a work item has a result: family, variant, arch, tiers, failure, seconds, worker, node
+#   variant_finished             a work item has a result: family, variant, arch, tiers, failure, seconds, cpu_seconds,
+#                                peak_bytes (of the worker), worker, node, times ((target, tier) -> us or None)
 #   retried                      an item whose worker died is tried again
 #   set_aside                    an item is given up after its attempts, or for its time or memory; it has a failure row
 #   worker_started, worker_lost  with worker and node
@@ -89,6 +92,7 @@ class Progress:
     items_per_second: float = 0.0
     seconds_left: float | None = None
     worker_seconds: float = 0.0  # spent evaluating: what the run has cost so far
+    cpu_seconds: float = 0.0  # of workers and their tools, for items with a result
     tiers: list[TierProgress] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)  # class -> work items
     retried: int = 0
@@ -137,7 +141,7 @@ class Telemetry:
 
     def say(self, kind: str, text: str, **details: Any) -> None:
         """Something happened."""
-        event = Event(kind, text, now_text(), details)
+        event = Event(kind, redacted(text) if text else "", now_text(), details)
         if kind != "variant_finished":
             self._recent.append(event)
             self.progress.events = list(self._recent)

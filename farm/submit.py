@@ -19,11 +19,13 @@ from farm.executors.interface import Executor, default_jobs
 from farm.executors.process_pool import ProcessPool
 from farm.inputs import keep
 from farm.measured import MeasuredError, read_measured
+from farm.observability.redact import redacted
 from farm.progress import Reporter
-from farm.sink import Sink
+from farm.sink import Sink, Tables
 from farm.store import Store
 from farm.submit_options import Options, SubmitError
 from interpreter.disassembly import cache_directory
+from jobs.bundle import check_inside
 from jobs.expression import close_match
 from jobs.plan import Plan, Settings, model_digest, plan_sweep
 from jobs.run_folder import Family, RunError, RunFolder
@@ -110,7 +112,7 @@ def _evaluate(
     """All the work of the sweeps that the run does not have yet."""
     progress = telemetry.progress
     with _state_of(telemetry):
-        sink = Sink(outcome.folder.add)
+        sink = Sink(lambda tables: _store(outcome.folder, tables, telemetry))
         try:
             streams = _streams(plans, options, outcome.folder, sink)
             outcome.resumed = sum(s.counts[s.first_tiers[0]].resumed for s in streams)
@@ -132,6 +134,10 @@ def _evaluate(
     for stream in streams:
         outcome.notes += stream.notes()
         outcome.failed += stream.variants_failed()
+
+
+def _store(folder: RunFolder, tables: Tables, telemetry: Telemetry) -> None:
+    telemetry.progress.bytes_written += folder.add(tables)
 
 
 def _drive(drive: Drive, telemetry: Telemetry, announcer: Announcer, console: Console, outcome: Outcome) -> None:
@@ -168,7 +174,7 @@ def _state_of(telemetry: Telemetry) -> Iterator[None]:
         progress = telemetry.progress
         stopped = isinstance(error, Interrupted | KeyboardInterrupt)
         progress.state = "failed" if not stopped else "cancelled" if "cancelled" in str(error) else "interrupted"
-        progress.why = str(error) or type(error).__name__
+        progress.why = redacted(str(error)) or type(error).__name__
         telemetry.say("run_finished", progress.why)
         raise
 
@@ -220,7 +226,10 @@ def plan_all(paths: list[Path], options: Options) -> list[Plan]:
         twin = next((p.sweep for p in plans if p.sweep.name == sweep.name), None)
         if twin is not None:
             raise SubmitError(f"{sweep.path}: name: {sweep.name} is also the name of {twin.path}")
-        plans.append(plan_sweep(sweep if options.adjust is None else options.adjust(sweep), settings))
+        plan = plan_sweep(sweep if options.adjust is None else options.adjust(sweep), settings)
+        if not options.allow_outside:
+            check_inside(plan)
+        plans.append(plan)
     return plans
 
 

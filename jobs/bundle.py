@@ -18,6 +18,7 @@ from interpreter.compile import CompileRequest, source_files
 from interpreter.errors import FarmError
 from interpreter.toolchain import find_tools
 from jobs.plan import Plan, kernel_build
+from jobs.sweep import SweepError
 from jobs.work import WorkItem
 from timing.target import load_target
 
@@ -87,6 +88,18 @@ class Bundle:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return final
+
+
+def check_inside(plan: Plan) -> None:
+    """Raise SweepError when a sweep's source includes a file from outside its folder, or a header is a link there: its
+    content would travel to the cluster and be kept with the run."""
+    sweep = plan.sweep
+    for path in sorted(_code_files(plan)):
+        if not sweep.holds(path):
+            raise SweepError(
+                f"{sweep.where('kernel', 'source')}: '{sweep.kernel.source}' takes in {path}, outside the sweep's "
+                "folder (allow it with --allow-outside)"
+            )
 
 
 def sweep_bundle(plan: Plan) -> Bundle:

@@ -209,6 +209,11 @@ def kernel_build(sweep: Sweep, variant: Variant, target: Target) -> KernelBuild:
     if not re.search(r"\{", kernel.cubin):
         named = kernel.cubin
     path = (sweep.folder / named).resolve()
+    if not sweep.holds(path):
+        raise SweepError(
+            f"{sweep.where('kernel', 'cubin')}: '{named}' lies outside the sweep's folder "
+            "(allow it with --allow-outside)"
+        )
     return KernelBuild(arch=target.arch, entry=kernel.entry, cubin=path)
 
 

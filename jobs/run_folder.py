@@ -232,9 +232,14 @@ class RunFolder:
 
     # ---- writing: only under the lock
 
-    def add(self, tables: Mapping[str, pa.Table]) -> None:
-        """Write tables as new parts, then the manifest that names them. Small parts are merged when there are many."""
-        self.publish(self.stage(tables))
+    def add(self, tables: Mapping[str, pa.Table]) -> int:
+        """Write tables as new parts, then the manifest that names them. Small parts are merged when there are many.
+
+        Returns the bytes of the new parts.
+        """
+        staged = self.stage(tables)
+        self.publish(staged)
+        return sum(part.bytes for part in staged.values())
 
     def stage(self, tables: Mapping[str, pa.Table]) -> dict[str, Part]:
         """Write tables as parts that do not count yet."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
+from jobs.compiler_flags import Refused, examine, plain_name
 from jobs.expression import Expression, ExpressionError, close_match, parse
 from jobs.sweep_errors import explain
 from jobs.yamlfile import SweepError, YamlFile, read_yaml
@@ -185,6 +186,7 @@ class Sweep(_Model):
     rank_within: list[str] = Field(default_factory=list, description="parameters that change the problem itself")
 
     _file: YamlFile = YamlFile(Path("sweep.yaml"), {}, {})
+    _allow_outside: bool = False
 
     @property
     def path(self) -> Path:
@@ -194,6 +196,10 @@ class Sweep(_Model):
     @property
     def folder(self) -> Path:
         return self.path.parent
+
+    def holds(self, path: Path) -> bool:
+        """Whether the sweep may name a file: it lies in the sweep's folder, links followed, or others are allowed."""
+        return self._allow_outside or path.resolve().is_relative_to(self.folder.resolve())
 
     def where(self, *place: str | int) -> str:
         """'file:line: key' of a place in the file, arguments by their name, to begin an error with."""
@@ -242,7 +248,7 @@ def load_sweep(path: Path | str, *, allow_outside: bool = False, measured: bool 
         raise SweepError(explain(Sweep, file, error)) from None
     _check_names(file, sweep)
     sweep = _check_targets(file, sweep)
-    sweep._file = file
+    sweep._file, sweep._allow_outside = file, allow_outside
     _check_files(file, sweep, allow_outside, measured)
     return sweep
 
@@ -259,6 +265,10 @@ def _check_targets(file: YamlFile, sweep: Sweep) -> Sweep:
     """The sweep with targets' names made canonical ("4090" is rtx4090)."""
 
     def canonical(place: tuple[str | int, ...], name: str) -> str:
+        if name.endswith(".yaml"):  # a file to be read: for the command line, where the user names it
+            raise SweepError(
+                f"{file.at(place)}: {place[0]}: '{name}' is a file; give it as `farm submit --target {name}`"
+            )
         try:
             return load_target(name).name
         except TargetError as error:
@@ -312,10 +322,17 @@ def _check_files(file: YamlFile, sweep: Sweep, allow_outside: bool, measured: bo
         named.append((("kernel", "cubin"), sweep.kernel.cubin))
     if measured:
         named += [(("measured", target), text) for target, text in sweep.measured.items()]
+    if not allow_outside:
+        _check_flags(file, sweep)
     for place, text in named:
         key = ".".join(map(str, place))
         target = sweep.folder / text
-        if not allow_outside and not target.resolve().is_relative_to(sweep.folder.resolve()):
+        if place[-1] == "source" and not allow_outside and not plain_name(target.name):
+            raise SweepError(
+                f"{file.at(place)}: {key}: '{text}': a file name of letters, digits and _ . + - only, as the "
+                "compiler's shell takes others for commands (allow it with --allow-outside)"
+            )
+        if not sweep.holds(target):
             raise SweepError(
                 f"{file.at(place)}: {key}: '{text}' lies outside the sweep's folder (allow it with --allow-outside)"
             )
@@ -324,3 +341,15 @@ def _check_files(file: YamlFile, sweep: Sweep, allow_outside: bool, measured: bo
         if not target.is_file():
             siblings = [p.name for p in target.parent.iterdir()] if target.parent.is_dir() else []
             raise SweepError(f"{file.at(place)}: {key}: no such file: {target}{close_match(target.name, siblings)}")
+
+
+def _check_flags(file: YamlFile, sweep: Sweep) -> None:
+    if sweep.kernel.source is None:
+        return
+    folder = (sweep.folder / sweep.kernel.source).parent
+    for found in examine(sweep.kernel.flags):
+        at = f"{file.at(('kernel', 'flags', found.index))}: kernel.flags: '{sweep.kernel.flags[found.index]}'"
+        if isinstance(found, Refused):
+            raise SweepError(f"{at}: {found.reason} (allow it with --allow-outside)")
+        if not sweep.holds(folder / found.path):
+            raise SweepError(f"{at}: lies outside the sweep's folder (allow it with --allow-outside)")

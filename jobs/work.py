@@ -106,6 +106,8 @@ class Finished:
     failure: str | None = None
     message: str | None = None
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of the worker and the tools it ran
+    peak_bytes: int = 0  # of the worker process so far
     tables: dict[str, pa.Table] = field(default_factory=dict)
 
 
@@ -128,7 +130,7 @@ def finish(item: WorkItem, result: VariantResult, seconds: float = 0.0) -> Finis
         result.failure,
         result.message,
         seconds,
-        kept.tables(),
+        tables=kept.tables(),
     )
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import socket
 import sys
 import time
+from collections import deque
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from farm.board import CANCEL, Board
+from farm.commands.observation import LogFormatOption, LogLevelOption, MetricsOption, Observation
 from farm.events import Progress
 from farm.liveness import SILENT_SECONDS, driver_state, surely_dead
 from farm.store import open_store
 from jobs.run_folder import RunFolder
 
 POLL_SECONDS = 0.5
+PIPED_COLUMNS = 200
 
 StoreOption = Annotated[
     str | None,
@@ -37,82 +43,104 @@ def watch(
     run: RunArgument,
     once: Annotated[bool, typer.Option("--once", help="Say how it stands and return.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="The latest snapshot as JSON on stdout.")] = False,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", envvar="FARM_PRICE", min=0, help="Price of a core hour, to show what the run costs."),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Follow a run until it ends: rate, tiers, failures, the best so far.
+    """Follow a run until it ends: rate, tiers, failures, the best so far, cost. Live on a terminal, else line by line.
 
-    Exit code 0 when it is complete (or with --once), 1 when it was cancelled or stopped, 3 when its driver failed or is
-    gone.
+    Ctrl-C stops the watching, not the run. Exit code 0 when it is complete (or with --once), 1 when it was cancelled
+    or stopped, 3 when its driver failed or is gone.
     """
+    from farm.observability.view import as_record, view
+
     folder = open_store(store).find(run)
     board = Board(folder)
     progress = board.progress()
-    if json_output:
-        if progress is None:
-            raise _nothing(folder)
-        sys.stdout.write(progress.to_json() + "\n")
-        return
     if progress is None:
         raise _nothing(folder)
-    if once:
-        _print(progress, driver_state(folder, progress))
+    if json_output:
+        sys.stdout.write(json.dumps(as_record(progress, driver_state(folder, progress), price)) + "\n")
         return
-    state = _follow(board, progress)
+    console = Console() if sys.stdout.isatty() else Console(width=PIPED_COLUMNS)
+    if once:
+        console.print(view(progress, driver_state(folder, progress), price), highlight=False)
+        return
+    try:
+        state = (
+            _follow_live(board, progress, console, price)
+            if console.is_terminal
+            else _follow(board, progress, console, price)
+        )
+    except KeyboardInterrupt:
+        print(f"not watching any more; run {folder.name} goes on (farm cancel {folder.name} stops it)", file=sys.stderr)
+        return
     state = driver_state(folder.load()) if state == "over" else state
     print(_ending(folder.name, state, board.progress() or progress), file=sys.stderr)
     raise typer.Exit({"complete": 0, "cancelled": 1, "interrupted": 1}.get(state, 3))
 
 
-def _follow(board: Board, progress: Progress) -> str:
-    """Print what changes until the driver ends ("over") or says nothing any more ("gone")."""
-    shown, heard, seen = -1, time.monotonic(), 0
+def _snapshots(board: Board, progress: Progress) -> Iterator[tuple[Progress, str]]:
+    """Each new snapshot with "running", until the driver ends ("over") or says nothing any more ("gone")."""
+    shown, heard = -1, time.monotonic()
     while True:
-        if progress.sequence != shown:
+        state = "over" if progress.over else "running"
+        if state == "running" and (surely_dead(progress) or time.monotonic() - heard > SILENT_SECONDS):
+            state = "gone"
+        if progress.sequence != shown or state != "running":
             shown, heard = progress.sequence, time.monotonic()
-            new = [event for event in progress.events if (event.at, event.text) not in _SAID]
-            for event in new:
-                _SAID.add((event.at, event.text))
-                if event.kind not in ("run_started", "worker_started", "run_finished"):
-                    print(f"{event.at}  {event.text}")
-            if progress.items_done != seen or shown == 0:
-                seen = progress.items_done
-                print(_line(progress))
-            sys.stdout.flush()
-        if progress.over:
-            return "over"
-        if surely_dead(progress) or time.monotonic() - heard > SILENT_SECONDS:
-            return "gone"
+            yield progress, state
+        if state != "running":
+            return
         time.sleep(POLL_SECONDS)
         progress = board.progress() or progress
 
 
-_SAID: set[tuple[str, str]] = set()
+def _follow_live(board: Board, first: Progress, console: Console, price: float | None) -> str:
+    """The whole view, kept up to date in place; the last one stays."""
+    from rich.live import Live
+
+    from farm.observability.view import SPARKS_SHOWN, view
+
+    rates: deque[float] = deque(maxlen=SPARKS_SHOWN)
+    state = "running"
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for progress, state in _snapshots(board, first):
+            rates.append(progress.items_per_second)
+            shown = progress.state if state != "gone" else "gone"
+            live.update(view(progress, shown, price, rates, console.height - 1), refresh=True)
+    return state
 
 
-def _print(progress: Progress, state: str) -> None:
-    print(f"{progress.run}: {state}{', ' + progress.why if progress.why else ''}")
-    print(_line(progress))
-    for tier in progress.tiers:
-        about = "" if tier.decided else "about "
-        failed = f", {tier.failed} failed" if tier.failed else ""
-        print(f"  {tier.family} {tier.tier}: {tier.done} of {about}{tier.planned} (variant, target) pairs{failed}")
-    for best in progress.best:
-        values = " ".join(f"{name}={value}" for name, value in best.parameters.items())
-        print(f"  best on {best.target}: {best.family}:{best.variant} {values}, {best.time_us:.4g} us ({best.tier})")
-    for event in progress.events[-5:]:
-        print(f"  {event.at} {event.text}")
+def _follow(board: Board, first: Progress, _console: Console, price: float | None) -> str:
+    """Print what changes, a line each."""
+    said: set[tuple[str, str]] = set()
+    done, state = -1, "running"
+    for progress, now in _snapshots(board, first):
+        state = now
+        for event in progress.events:
+            if (event.at, event.text) not in said:
+                said.add((event.at, event.text))
+                if event.kind not in ("run_started", "worker_started", "run_finished"):
+                    print(f"{event.at}  {event.text}")
+        if progress.items_done != done:
+            done = progress.items_done
+            print(_line(progress, price))
+        sys.stdout.flush()
+    return state
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: Progress, price: float | None) -> str:
+    from farm.observability.view import cost, duration, failures
+
     parts = [f"{progress.items_done} done, {progress.items_left} left", f"{progress.busy} of {progress.workers} busy"]
     if progress.items_per_second:
         parts.append(f"{progress.items_per_second:.2f}/s")
-    if progress.seconds_left and not progress.over:
-        parts.append(f"about {progress.seconds_left:.0f} s left")
-    failed = ", ".join(f"{count} {name}" for name, count in sorted(progress.failures.items()))
-    if failed:
-        parts.append(f"failed: {failed}")
-    parts.append(f"{progress.worker_seconds:.0f} worker seconds")
+    if progress.seconds_left is not None and not progress.over:
+        parts.append(f"about {duration(progress.seconds_left)} left")
+    parts += [f"failures: {failures(progress)}", cost(progress, price)]
     return "  ".join(parts)
 
 
@@ -174,6 +202,9 @@ def resume(
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="In the background.")] = False,
+    metrics: MetricsOption = None,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = None,
     store: StoreOption = None,
 ) -> None:
     """Go on with a run that was stopped, cancelled or killed, from any machine that sees the store.
@@ -183,10 +214,11 @@ def resume(
     from farm.commands.submission import run_and_report, run_detached
     from farm.inputs import recall
 
+    observation = Observation(metrics, log_format, log_level)
     folder = open_store(store).find(run)
     sweeps, options = recall(folder, Board(folder))
     options.jobs, options.ray, options.retry = jobs, ray, retry
     if detach:
         run_detached(sweeps, options, store, [word for word in sys.argv[1:] if word not in ("--detach", "-d")])
     else:
-        run_and_report(sweeps, options, store)
+        run_and_report(sweeps, options, store, observation)

@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 
 from farm.board import Board
+from farm.commands.observation import Observation
+from farm.observability.logs import complain
 from farm.store import open_store
 from farm.submit_options import Options
 from interpreter.disassembly import cache_directory
@@ -28,31 +30,35 @@ def stderr_console() -> Console:
     return console if console.is_terminal else Console(stderr=True, width=PIPED_COLUMNS)
 
 
-def run_and_report(sweeps: list[Path], options: Options, store: str | None) -> None:
+def run_and_report(
+    sweeps: list[Path], options: Options, store: str | None, observation: Observation | None = None
+) -> None:
     """Submit, then the ranking and the agreement with measured times on stderr and the run's name on stdout."""
     from farm.database import RunDatabase
     from farm.render import correlation_rows, print_correlation, print_ranking, ranking_rows
     from farm.submit import submit
 
-    console = stderr_console()
-    outcome = submit(sweeps, options, open_store(store), console)
+    observation = observation or Observation()
+    console = Console(stderr=True, quiet=True) if observation.lines_only else stderr_console()
+    with observation.active(console):
+        outcome = submit(sweeps, options, open_store(store), console, observation.listeners)
     database = RunDatabase(open_store(store).find(outcome.run))
-    ranking = ranking_rows(database)
-    tables = len({(row["family"], row["target"], row["group"]) for row in ranking})
-    print_ranking(console, database, ranking, limit=10 if tables <= 3 else 3)
-    print_correlation(console, correlation_rows(database))
+    if not observation.lines_only:
+        ranking = ranking_rows(database)
+        tables = len({(row["family"], row["target"], row["group"]) for row in ranking})
+        print_ranking(console, database, ranking, limit=10 if tables <= 3 else 3)
+        print_correlation(console, correlation_rows(database))
     for note in outcome.notes:
-        console.print(f"  {note}", highlight=False, markup=False, soft_wrap=True)
+        observation.say(console, note)
     there = f", {outcome.resumed} results were there already" if outcome.resumed else ""
-    console.print(
-        f"  {outcome.evaluated} evaluations in {outcome.seconds:.1f} s{there}. More: farm rank {outcome.run} --all, "
+    observation.say(
+        console,
+        f"{outcome.evaluated} evaluations in {outcome.seconds:.1f} s{there}. More: farm rank {outcome.run} --all, "
         f"farm show {outcome.run}:N",
-        highlight=False,
-        soft_wrap=True,
     )
     print(outcome.run)
     if not database.rows("SELECT 1 FROM estimates WHERE status = 'ok' LIMIT 1"):
-        print("error: every variant failed", file=sys.stderr)
+        complain("error: every variant failed")
         raise typer.Exit(1)
 
 

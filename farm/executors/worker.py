@@ -18,6 +18,7 @@ import ctypes
 import importlib
 import os
 import re
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -72,6 +73,7 @@ def _evaluate(evaluate: Evaluator, items: list[WorkItem], pipe: Connection) -> b
     """One batch; False when this process should not go on."""
     started = time.monotonic()
     since = started
+    used = _cpu_seconds()
     at = 0
     try:
         for kind, index, result in evaluate(items):
@@ -80,8 +82,11 @@ def _evaluate(evaluate: Evaluator, items: list[WorkItem], pipe: Connection) -> b
                 pipe.send((kind, index, None))
                 continue
             now = time.monotonic()
-            pipe.send((kind, index, finish(items[index], result, now - since)))
-            since = now
+            finished = finish(items[index], result, now - since)
+            since, before, used = now, used, _cpu_seconds()
+            finished.cpu_seconds = used - before
+            finished.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            pipe.send((kind, index, finished))
             if result.failure == TIMEOUT:
                 return False  # what was cut short may have left anything behind: a new process goes on
     except ToolchainError as error:
@@ -92,6 +97,12 @@ def _evaluate(evaluate: Evaluator, items: list[WorkItem], pipe: Connection) -> b
         return False
     pipe.send(("idle", 0, time.monotonic() - started))
     return True
+
+
+def _cpu_seconds() -> float:
+    """CPU time so far of this process and of the tools it ran to their end."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def die_with_parent() -> None:
@@ -112,4 +123,4 @@ def environment(base: dict[str, str]) -> dict[str, Any]:
     return kept
 
 
-_SECRET = re.compile(r"^AWS_|TOKEN|SECRET|PASSWORD|CREDENTIAL|PRIVATE_KEY", re.I)
+_SECRET = re.compile(r"^AWS_|TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE_KEY|API_?KEY", re.I)

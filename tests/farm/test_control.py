@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -54,8 +55,10 @@ def test_cancelled_watched_and_resumed(
     wait_for(lambda: begun(folder), driver)
     code, out, _ = command("status", "r")
     assert code == 0 and "running" in out
+    wait_for(lambda: bool((Board(folder).progress() or Progress("r")).tiers), driver)
     code, out, _ = command("watch", "r", "--once")
-    assert code == 0 and "r: running" in out and "toy static:" in out and "simulated" not in out.split("best on")[0]
+    assert code == 0 and "r  running" in out and re.search(r"toy +static", out)
+    assert "simulated" in out or "best" not in out  # a time shown is said to be simulated
     code, _, err = command("cancel", "r")
     assert code == 0 and "run r: cancelled: cancelled by" in err and "farm resume r" in err
     _, err = driver.communicate(timeout=30)

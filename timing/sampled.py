@@ -195,7 +195,8 @@ def _choose(geometry: Geometry, traces: TraceSource, budget: int) -> Trace:
     affordable = max(budget // length, 1)
     if most <= affordable:
         # an SM may get a filling more than its even share
-        return traces.fetch(own if geometry.waves <= 1.0 else own + geometry.more_ctas(sm, resident))
+        few = 1.0 < geometry.waves < FEW_WAVES
+        return traces.fetch(own + geometry.more_ctas(sm, resident) if few else own)
     else:
         waves = max(affordable // resident, 1)
         # a steady rate needs waves between the first and the last; more than a few add nothing

@@ -72,7 +72,9 @@ def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, 
         wanted = inside & loads
         distinct = _distinct_bytes(line[wanted], mask[wanted])
         read = distinct * scale
-        scattered = _scattered(_distinct_bytes(line[wanted] | cta[wanted] << CTA_SHIFT, mask[wanted]), distinct, size)
+        scattered = _all_over(line[wanted], cta[wanted], last - first) and _scattered(
+            _distinct_bytes(line[wanted] | cta[wanted] << CTA_SHIFT, mask[wanted]), distinct, size
+        )
         unique = float(size) * -np.expm1(-read / size) if scattered else min(read, float(size))
         unique_written = _distinct_bytes(line[inside & stores], mask[inside & stores]) * scale
         written = float(_POPCOUNT[mask[inside & stores]].sum() * SECTOR_BYTES) * scale
@@ -83,6 +85,15 @@ def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, 
             Region(first, last, read, unique, written, min(unique_written, float(size)), contention, scatter)
         )
     return out
+
+
+def _all_over(line: np.ndarray, cta: np.ndarray, lines: int) -> bool:
+    """Do CTAs (ascending) each reach over most of an allocation of so many lines?"""
+    if line.size == 0:
+        return False
+    starts = np.flatnonzero(np.r_[True, cta[1:] != cta[:-1]])
+    reach = np.maximum.reduceat(line, starts) - np.minimum.reduceat(line, starts)
+    return float(np.median(reach)) > 0.5 * lines
 
 
 def _scattered(per_cta: float, together: float, size: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from interpreter.errors import FarmError
 from timing.target import check_gpu_is, load_target
 from timing.target_parameters import l2_latency
-from timing.traffic import _parts_per_line, _scattered
+from timing.traffic import _all_over, _parts_per_line, _scattered
 
 H200 = load_target("h200")
 SIZE = 64 << 20
@@ -30,6 +30,15 @@ def test_dealt_parts_and_shared_tiles_are_not_random() -> None:
     shared = [np.arange(4096) for _ in range(32)]
     assert not _scattered(*distinct(shared), SIZE)
     assert not _scattered(0.0, 0.0, SIZE)
+
+
+def test_tiles_with_halos_reach_over_a_part_only() -> None:
+    cta = np.repeat(np.arange(16), 100)
+    tiles = cta * 90 + np.tile(np.arange(100), 16)
+    assert not _all_over(tiles, cta, 90 * 16 + 10)
+    drawn = np.random.default_rng(2).integers(0, 5000, 1600)
+    assert _all_over(drawn, cta, 5000)
+    assert not _all_over(np.zeros(0, np.int64), np.zeros(0, np.int64), 10)
 
 
 def test_parts_per_line() -> None:

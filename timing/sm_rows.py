@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from interpreter.isa.pipes import Pipe
-from interpreter.program import RZ, Instruction, Operand, OperandKind, Program
+from interpreter.program import RZ, URZ, Instruction, Operand, OperandKind, Program
 from timing.target import Target, row_timing
 
 # What the engine does with a row beyond issuing it.
@@ -22,6 +22,8 @@ ACTION_COMMIT = 5  # LDGDEPBAR: closes a group of asynchronous copies
 ACTION_DEPBAR = 6  # DEPBAR.LE SBx, n
 ACTION_MEMBAR = 7
 ACTION_SLEEP = 8
+
+_CONSTANT_LOADS = ("LDC", "LDCU", "ULDC")
 
 ROW = np.dtype(
     [
@@ -63,6 +65,10 @@ def build_rows(program: Program, target: Target) -> np.ndarray:
     for name in ("pipe", "memory", "width", "interval", "latency", "variable", "release"):
         rows[name] = facts[name]
     rows["per_sm"] = facts["shared_per_sm"]
+    if _constant_bytes(program, target.constant.line_bytes) > target.constant.l0_bytes:
+        # what is swept in turn is gone from the first level when its turn comes again
+        loads = [i for i, instruction in enumerate(program.instructions) if instruction.opcode in _CONSTANT_LOADS]
+        rows["latency"][loads] += target.constant.l0_miss_cycles
     previous: Instruction | None = None
     for i, instruction in enumerate(program.instructions):
         even, odd = _register_reads(instruction, previous)
@@ -109,6 +115,20 @@ def _set_action(rows: np.ndarray, i: int, instruction: Instruction) -> None:
         rows["float_atomic"][i] = 1
     if opcode == "LDGSTS" and instruction.has("BYPASS"):
         rows["bypass_l1"][i] = 1
+
+
+def _constant_bytes(program: Program, line: int) -> int:
+    """Bytes of the constant lines that the code names; a whole bank from the offset on where it is indexed."""
+    lines: set[tuple[int, int]] = set()
+    for instruction in program.instructions:
+        for o in instruction.operands:
+            if o.kind != OperandKind.CONSTANT:
+                continue
+            end = o.value + 1
+            if o.index != RZ or o.uniform != URZ:
+                end = max(len(program.constants.get(o.bank, b"")), end)
+            lines.update((o.bank, number) for number in range(max(o.value, 0) // line, (end - 1) // line + 1))
+    return len(lines) * line
 
 
 def _register_reads(instruction: Instruction, previous: Instruction | None) -> tuple[int, int]:

@@ -126,3 +126,19 @@ def test_fp64_is_slow_on_geforce_class_targets(target: str, least: float, most: 
     sms = load_target(target).sm_count
     single, double = (run(7, sms, 1024, target, N=256, TYPE=t) for t in ("float", "double"))
     assert least < double.cycles / single.cycles < most
+
+
+def test_bank_conflicts_of_global_loads() -> None:
+    """L1 hands out data through shared memory's banks: a stride of 32 words takes 32 passes, one of 33 words none more."""
+    along, conflict, padded = (run(8, SMS, 1024, N=64, STRIDE=s) for s in (1, 32, 33))
+    assert conflict.cycles > 10 * along.cycles
+    # 33 lines instead of one: four are looked up a cycle
+    assert 1.5 < padded.cycles / along.cycles < 12
+    assert conflict.cycles > 2.5 * padded.cycles
+
+
+def test_constants_beyond_the_first_level_cost() -> None:
+    """Measured on an H200: LDC in 35 cycles over 2 KB, in 104 over 3 to 64 KB."""
+    small, large = run(9, SMS, 32, N=256, WORDS=256), run(9, SMS, 32, N=256, WORDS=4096)
+    assert 50 * 256 < large.cycles - small.cycles < 90 * 256
+

@@ -78,4 +78,25 @@ extern "C" __global__ void k(TYPE* out)
     for (int i = 0; i < N; i++) a = a * b + c, b = b * c + d, c = c * d + a, d = d * a + b;
     out[blockIdx.x * blockDim.x + threadIdx.x] = a + b + c + d;
 }
+#elif KERNEL == 8  // reads of one cached line set again and again, STRIDE floats between lanes
+extern "C" __global__ void k(const float* in, float* out)
+{
+    float sum = 0;
+    int at = threadIdx.x % 32 * STRIDE;
+#pragma unroll 4
+    for (int i = 0; i < N; i++) {
+        sum += in[at];
+        at ^= __float_as_int(sum) == 0x12345678;  // never: the loads stay in the loop
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+#elif KERNEL == 9  // N dependent reads of a constant table of WORDS words, the same one in every lane
+__constant__ unsigned table[WORDS];
+extern "C" __global__ void k(unsigned* out)
+{
+    unsigned at = blockIdx.x % WORDS;
+#pragma unroll 4
+    for (int i = 0; i < N; i++) at = (table[at] + at) % WORDS;
+    out[blockIdx.x * blockDim.x + threadIdx.x] = at;
+}
 #endif

@@ -129,7 +129,7 @@ def test_fp64_is_slow_on_geforce_class_targets(target: str, least: float, most: 
 
 
 def test_bank_conflicts_of_global_loads() -> None:
-    """L1 hands out data through shared memory's banks: a stride of 32 words takes 32 passes, one of 33 words none more."""
+    """L1 hands out data through shared memory's banks: a stride of 32 words takes 32 passes, of 33 none more."""
     along, conflict, padded = (run(8, SMS, 1024, N=64, STRIDE=s) for s in (1, 32, 33))
     assert conflict.cycles > 10 * along.cycles
     # 33 lines instead of one: four are looked up a cycle

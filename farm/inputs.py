@@ -29,6 +29,7 @@ class ResumeError(FarmError):
 def keep(board: Board, paths: list[Path], plans: list[Plan], options: Options) -> str:
     """Write both notes; returns what the user should know, usually nothing."""
     content = {**asdict(options), **_OF_THE_MOMENT}
+    content.pop("adjust")  # made by a caller in this process, who submits again to go on
     note = {"sweeps": [str(_file(path)) for path in paths], "options": content, "root": "", "digest": ""}
     trouble = ""
     files = {file for plan in plans for file in submission_files(plan)}

@@ -192,7 +192,7 @@ def kernel_build(sweep: Sweep, variant: Variant, target: Target) -> KernelBuild:
         return KernelBuild(
             arch=target.arch,
             entry=kernel.entry,
-            source=_resolved(sweep.folder / kernel.source),
+            source=_resolved((sweep.folder / kernel.source).absolute()),
             macros=tuple(variant.names.items()),
             flags=tuple(kernel.flags),
         )
@@ -242,6 +242,7 @@ def model_digest() -> str:
 
 @functools.lru_cache(maxsize=256)
 def _resolved(path: Path) -> Path:
+    """An absolute path (a relative one means another file when the working directory changes), links followed."""
     return path.resolve()
 
 

@@ -143,7 +143,7 @@ def test_live_on_a_terminal_until_the_driver_is_killed(toy: Path, tmp_path: Path
     try:
         driver.wait_for_results(store, 1)
         watcher, terminal = _on_a_terminal("watch", "r", "--store", str(tmp_path / "store"), "--price", "0.04")
-        text = _read(terminal, watcher, until="work items", seconds=30)
+        text = _read(terminal, watcher, until="r  running  processes on", seconds=30)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         text += _read(terminal, watcher, until=None, seconds=30)
@@ -203,6 +203,6 @@ def _read(terminal: int, watcher: subprocess.Popen[bytes], until: str | None, se
                 return text
         elif until is None and watcher.poll() is not None:
             return text
-        if until is not None and until in text:
+        if until is not None and until in CODES.sub("", text):
             return text
     raise AssertionError(f"not in {seconds} s: {until}; {text}")

@@ -38,9 +38,8 @@ class UnevenWork:
         place = np.interp(np.arange(self.ctas), self.sampled, np.arange(len(self.sampled)))
         place += random.uniform(-NEIGHBOURS, NEIGHBOURS, self.ctas)
         near = np.clip(np.rint(place), 0, len(self.sampled) - 1).astype(np.int64)
-        exact = near.copy()
-        exact[self.sampled] = np.arange(len(self.sampled))
-        return self.work[exact]
+        near[self.sampled] = np.arange(len(self.sampled))
+        return self.work[near]
 
     def representative(self, resident: int, budget: int) -> list[int]:
         """Samples to time in detail: some fillings of an SM, from all over the grid, in an order of no meaning."""
@@ -85,8 +84,7 @@ def makespan(work: np.ndarray, sm_count: int, resident: int, rate: float, alone:
     whichever SM frees a place first.
     """
     grid = len(work)
-    now = np.zeros(sm_count)  # each SM's clock,
-    progress = np.zeros(sm_count)  # what a CTA that has been there all along would have done,
+    progress = np.zeros(sm_count)  # of each SM, what a CTA that has been there all along would have done,
     active = np.zeros(sm_count, np.int64)
     ends = np.full((sm_count, resident), np.inf)  # progress at which each place's CTA ends
     free_at = np.full(sm_count, np.inf)  # when the SM's next CTA ends
@@ -111,7 +109,6 @@ def makespan(work: np.ndarray, sm_count: int, resident: int, rate: float, alone:
         last = max(last, t)
         place = int(nearest[sm])
         progress[sm] = ends[sm, place]
-        now[sm] = t
         if launched < grid:
             ends[sm, place] = progress[sm] + work[launched]
             launched += 1

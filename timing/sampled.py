@@ -57,6 +57,11 @@ class TraceSource:
 
     def fetch(self, ctas: Sequence[int]) -> Trace:
         """One trace holding `ctas` in the order given."""
+        self._execute(ctas)
+        return _join([self._traces[cta] for cta in ctas], self._warps)
+
+    def _execute(self, ctas: Sequence[int]) -> None:
+        """Run those of `ctas` that have no trace yet."""
         missing = [cta for cta in ctas if cta not in self._traces]
         if missing:
             started = time.perf_counter()
@@ -68,11 +73,10 @@ class TraceSource:
             self.executed_ctas += len(missing)
             for position, cta in enumerate(missing):
                 self._traces[cta] = _slice(result.trace, position)
-        return _join([self._traces[cta] for cta in ctas], self._warps)
 
     def work(self, ctas: Sequence[int]) -> np.ndarray:
         """Warp instructions of each of `ctas`."""
-        self.fetch(ctas)
+        self._execute(ctas)
         return np.array([len(self._traces[cta].events) for cta in ctas], np.float64)
 
 
@@ -260,9 +264,10 @@ def _simulate(
     run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)
     if uneven is not None:
         rate, run.spread = _work_rate(run, min(geometry.resident, m))
-        longest = int(np.argmax(traced_work(trace)))
+        work = traced_work(trace)
+        longest = int(np.argmax(work))
         single = _replay(rows, _slice(trace, longest), 1, 1, warps, p, lines, shares, n_rows)
-        alone = traced_work(trace)[longest] / single.simulated_cycles
+        alone = work[longest] / single.simulated_cycles
         uneven_cycles = makespan(uneven.grid(), geometry.sm_count, geometry.resident, rate, min(alone, rate))
     elif 1.0 < geometry.waves < FEW_WAVES:
         dealt = deal(

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from farm.commands import control, insight, overview, page
 from farm.commands.measure import measure
+from farm.commands.names import FamilyOption, JsonOption, StoreOption, TargetOption, console, open_run, target_of
 from farm.commands.observation import LogFormatOption, LogLevelOption, MetricsOption
 from farm.commands.ray_option import complete_ray_option
 from interpreter.errors import FarmError, ToolchainError
-
-PIPED_COLUMNS = 200
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,13 +30,6 @@ app = typer.Typer(
 
 control.register(app)
 
-StoreOption = Annotated[
-    str | None,
-    typer.Option("--store", help="Folder, file:// or s3:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
-]
-TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="Only this target.")]
-FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this family of a run with several.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="CSV on stdout.")]
 FormatOption = Annotated[
     str | None, typer.Option("--format", "-f", help="table, json, csv, parquet or arrow (IPC stream), on stdout.")
@@ -89,19 +80,6 @@ def _say(message: str, code: int) -> int:
 
     complain(message)
     return code
-
-
-def _console() -> Console:
-    """A console; tables are not squeezed to 80 columns when no terminal limits them."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPED_COLUMNS)
-
-
-def _open(run: str, store: str | None) -> Any:
-    from farm.database import RunDatabase
-    from farm.store import open_store
-
-    return RunDatabase(open_store(store).find(run))
 
 
 app.command()(measure)
@@ -212,7 +190,7 @@ def status(
     elif not rows:
         print(f"no runs in {opened.location}", file=sys.stderr)
     else:
-        print_rows(_console(), rows)
+        print_rows(console(), rows)
 
 
 @app.command()
@@ -232,13 +210,13 @@ def rank(
     from farm.render import print_ranking, ranking_query, ranking_rows
 
     form = chosen_format(form, csv_output, json_output, output)
-    database = _open(run, store)
-    chosen = _target_of(database, target), _family_of(database, family)
+    database = open_run(run, store)
+    chosen = target_of(database, target), _family_of(database, family)
     if form != "table":
         write(database.reader(*ranking_query(database, *chosen)), form, output)
     else:
         best = None if everything else 10
-        print_ranking(_console(), database, ranking_rows(database, *chosen, best), best)
+        print_ranking(console(), database, ranking_rows(database, *chosen, best), best)
 
 
 @app.command()
@@ -256,7 +234,7 @@ def correlate(
     from farm.render import as_json, correlation_query, correlation_rows, print_correlation, print_rows
 
     form = chosen_format(form, csv_output, json_output, output)
-    database = _open(run, store)
+    database = open_run(run, store)
     if form not in ("table", "json") or output is not None:
         write(database.reader(correlation_query(groups)), form, output)
         return
@@ -268,9 +246,9 @@ def correlate(
             f"run {database.folder.name}: no measured times to compare with (farm submit --measured FILE)"
         )
     elif groups:
-        print_rows(_console(), rows)
+        print_rows(console(), rows)
     else:
-        print_correlation(_console(), rows)
+        print_correlation(console(), rows)
 
 
 @app.command()
@@ -288,7 +266,7 @@ def accuracy(
 
     if profiles is not None and not profiles.is_dir():
         raise FarmError(f"--profiles {profiles}: no such folder")
-    page = accuracy_page(_open(run, store), profiles)
+    page = accuracy_page(open_run(run, store), profiles)
     if output is None:
         sys.stdout.write(page)
     else:
@@ -332,7 +310,7 @@ def targets(json_output: JsonOption = False) -> None:
     if json_output:
         sys.stdout.write(as_json(rows))
     else:
-        print_rows(_console(), rows)
+        print_rows(console(), rows)
 
 
 @app.command()
@@ -359,11 +337,11 @@ def query(
         if not names:
             raise FarmError(f"the store {opened.location} holds no runs (begin with `farm submit SWEEP`)")
         run = names[-1]
-    database = _open(run, store)
+    database = open_run(run, store)
     if form != "table":
         write(database.reader(sql), form, output)
     else:
-        print_rows(_console(), database.rows(sql))
+        print_rows(console(), database.rows(sql))
 
 
 @app.command()
@@ -408,19 +386,6 @@ def version() -> None:
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise FarmError(f"{option} {value}: one of {', '.join(allowed)}")
-
-
-def _target_of(database: Any, target: str | None) -> str | None:
-    """The run's target of that name or alias."""
-    from timing.target import load_target
-
-    if target is None:
-        return None
-    known = sorted({name for family in database.folder.manifest.families.values() for name in family.targets})
-    name = target if target in known else load_target(target).name
-    if name not in known:
-        raise FarmError(f"run {database.folder.name}: has no target {name} (targets: {', '.join(known)})")
-    return name
 
 
 def _family_of(database: Any, family: str | None) -> str | None:

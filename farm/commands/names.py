@@ -17,7 +17,7 @@ PIPED_COLUMNS = 200
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="Folder or URI of the runs (default: FARM_STORE, else ./farm-runs)."),
+    typer.Option("--store", help="Folder, file:// or s3:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
 ]
 TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="Only this target.")]
 FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this family of a run with several.")]

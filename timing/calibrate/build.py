@@ -26,6 +26,7 @@ UNITS: dict[str, tuple[str, dict[str, int]]] = {
     "mio": ("mio.cu", {}),
     "caches": ("caches.cu", {}),
     "waves": ("waves.cu", {}),
+    "lives": ("lives.cu", {}),
     **{f"straight{count}": ("barriers.cu", {"STRAIGHT": count}) for count in STRAIGHT},
 }
 

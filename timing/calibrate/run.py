@@ -1,6 +1,6 @@
 """Runs the microbenchmarks on the GPU of this machine and writes what they found.
 
-    python -m timing.calibrate.run --out h200.json [--groups core,memory,caches,grid] [--raw raw.npz]
+    python -m timing.calibrate.run --out h200.json [--groups core,memory,caches,lives,grid] [--raw raw.npz]
 
 Every number is a median with its spread and the number of repeats; cycles are of the SM clock.
 """
@@ -23,12 +23,13 @@ from timing.calibrate.caches import Caches
 from timing.calibrate.core import Core
 from timing.calibrate.driver import Gpu
 from timing.calibrate.grid import Grid, smi
+from timing.calibrate.lives import Lives
 from timing.calibrate.memory import Memory
 from timing.calibrate.record import Results
 from timing.target import check_gpu_is, load_target
 
 SCHEMA = 1
-GROUPS = ("core", "memory", "caches", "grid")
+GROUPS = ("core", "memory", "caches", "lives", "grid")
 STEPS = [
     "grid.placement",
     "grid.launches",
@@ -61,6 +62,10 @@ STEPS = [
     "caches.waves",
     "caches.constants",
     "caches.fences",
+    "lives.turnaround",
+    "lives.touches",
+    "lives.spread",
+    "lives.many_lines",
     "grid.clocks",
 ]
 
@@ -110,8 +115,8 @@ def calibrate(
 
     maps_of: list[dict[str, np.ndarray]] = []
     wanted = [name for name in STEPS if any(name == group or name.startswith(group + ".") for group in groups)]
-    sections: dict[str, Core | Memory | Caches | Grid] = {}
-    for kind, make in (("core", Core), ("memory", Memory), ("caches", Caches), ("grid", Grid)):
+    sections: dict[str, Core | Memory | Caches | Lives | Grid] = {}
+    for kind, make in (("core", Core), ("memory", Memory), ("caches", Caches), ("lives", Lives), ("grid", Grid)):
         if any(name.startswith(kind + ".") for name in wanted):
             sections[kind] = make(gpu, cubins, results)
             maps_of.append(getattr(sections[kind], "maps", {}))

@@ -1,0 +1,156 @@
+"""How long a CTA holds its place, and how far the latencies of single loads lie apart."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timing.calibrate.driver import Gpu
+from timing.calibrate.record import Results
+
+MIB = 1 << 20
+PERCENTILES = (1, 10, 25, 50, 75, 90, 99)
+
+
+class Lives:
+    def __init__(self, gpu: Gpu, cubins: dict[str, bytes], results: Results) -> None:
+        self.gpu, self.results = gpu, results
+        self.module = gpu.load(cubins["lives"])
+
+    def turnaround(self) -> None:
+        """Cycles from one CTA to the next in a place, less those of its chain: alone on the SM, and with a full SM."""
+        kernel = self.gpu.kernel(self.module, "life")
+        kernel.allow_shared(200 << 10)
+        data = self.gpu.buffer(1024 * MIB, None)
+        clock = self.gpu.attributes["clock_khz"] / 1000.0
+        steps = 200
+        for threads in (32, 64, 128, 256, 512, 1024):
+            for places in sorted({1, min(2048 // threads, 32)}):
+                shared = 200 << 10 if places == 1 else 0
+                for early, late in ((0, 0), (1, 0), (0, 1), (4, 0), (0, 4)):
+                    for mib in (4, 1024):
+                        if mib == 1024 and early + late == 0:
+                            continue
+                        arguments = [
+                            data,
+                            np.uint32(mib * MIB // 4),
+                            np.int32(steps),
+                            np.int32(early),
+                            np.int32(late),
+                            np.float32(0.5),
+                        ]
+                        took = []
+                        for rounds in (4, 20):
+
+                            def work(grid: int = self.gpu.sms * places * rounds) -> None:
+                                kernel.launch(grid, threads, arguments, shared)  # noqa: B023
+
+                            took.append(self.gpu.graph_time(work, 10))
+                        each = (np.array(took[1]) - np.array(took[0])) / 16 * clock
+                        self.results.add(
+                            "lives",
+                            "turnaround",
+                            list(each),
+                            "cycles",
+                            threads=threads,
+                            places=places,
+                            early=early,
+                            late=late,
+                            mib=mib,
+                            chain=4 * steps,
+                        )
+        data.free()
+
+    def touches(self) -> None:
+        """Cycles an SM takes for a CTA that loads, adds and stores one element a thread, data in L2 and in DRAM."""
+        kernel = self.gpu.kernel(self.module, "touch")
+        source, sink = self.gpu.buffer(1024 * MIB, None), self.gpu.buffer(1024 * MIB, None)
+        clock = self.gpu.attributes["clock_khz"] / 1000.0
+        for mib in (4, 1024):
+            for threads in (64, 128, 256, 512, 1024):
+                ctas = 65536 * 256 // max(threads, 128)
+                arguments = [source, sink, np.uint32(mib * MIB // 4)]
+
+                def work(ctas: int = ctas, threads: int = threads) -> None:
+                    kernel.launch(ctas, threads, arguments)  # noqa: B023
+
+                each = np.array(self.gpu.graph_time(work, 5)) * clock * self.gpu.sms / ctas
+                self.results.add("lives", "touch", list(each), "cycles", threads=threads, mib=mib)
+        source.free()
+        sink.free()
+
+    def spread(self) -> None:
+        """Percentiles of single loads' latencies, by where they are served and how busy it is there."""
+        kernel = self.gpu.kernel(self.module, "spread")
+        probes, samples, ticks = self.gpu.sms, 256, 600_000
+        out = self.gpu.buffer(4 * (1 + probes * samples))
+        moved = self.gpu.buffer(4 * self.gpu.sms * 64)
+        big, sink = self.gpu.buffer(2048 * MIB, 0), self.gpu.buffer(1024 * MIB, 0)
+        small = self.gpu.buffer(8 * MIB, 0)
+        for where, streamed, source, lines in (
+            ("l2", 8 * MIB, small, 8 * MIB // 128),
+            ("dram", 1024 * MIB, big, 2048 * MIB // 128),
+        ):
+            for writes in (0, 1):
+                for ctas, pause in ((0, 0), (4, 1024), (4, 128), (4, 0), (8, 64), (8, 0), (16, 0)):
+                    if ctas == 0 and writes:
+                        continue
+                    out.fill(0)
+                    moved.fill(0)
+                    grid = probes + self.gpu.sms * ctas
+                    for _ in range(2):  # the first one warms L2
+                        kernel.launch(
+                            grid,
+                            128,
+                            [
+                                out,
+                                moved,
+                                source,
+                                sink,
+                                np.uint64(streamed),
+                                source,
+                                np.uint32(lines),
+                                np.int32(probes),
+                                np.int32(samples),
+                                np.uint32(ticks),
+                                np.int32(pause),
+                                np.int32(writes),
+                            ],
+                        )
+                    self.gpu.synchronize()
+                    found = out.read(np.uint32, 1 + probes * samples)[1:]
+                    found = found[found > 0].astype(float)
+                    tiles = float(moved.read(np.uint32, self.gpu.sms * 64)[probes:grid].sum())
+                    params: dict[str, int | float | str] = {
+                        "where": where,
+                        "ctas": ctas,
+                        "pause": pause,
+                        "writes": writes,
+                    }
+                    self.results.add("lives", "streamed", [tiles * 4096 / ticks], "bytes/cycle", **params)
+                    self.results.add("lives", "mean", [float(found.mean())], "cycles", **params)
+                    self.results.add("lives", "deviation", [float(found.std())], "cycles", **params)
+                    for percent in PERCENTILES:
+                        value = float(np.percentile(found, percent))
+                        self.results.add("lives", "latency", [value], "cycles", percentile=percent, **params)
+        for buffer in (out, moved, big, sink, small):
+            buffer.free()
+
+    def many_lines(self) -> None:
+        """Latency of one warp's load by the number of lines its lanes touch, nothing else running."""
+        kernel = self.gpu.kernel(self.module, "many_lines")
+        out = self.gpu.buffer(4 * 1025)
+        for where, size in (("l2", 8 * MIB), ("dram", 2048 * MIB)):
+            data = self.gpu.buffer(size, 0)
+            for distinct in (1, 2, 4, 8, 16, 32):
+                for _ in range(2 if where == "l2" else 1):
+                    kernel.launch(1, 32, [out, data, np.uint32(size // 128), np.int32(distinct), np.int32(1024)])
+                self.gpu.synchronize()
+                found = out.read(np.uint32, 1024).astype(float)
+                self.results.add("lives", "lines", [float(found.mean())], "cycles", where=where, lines=distinct)
+                for percent in PERCENTILES:
+                    value = float(np.percentile(found, percent))
+                    self.results.add(
+                        "lives", "lines_latency", [value], "cycles", where=where, lines=distinct, percentile=percent
+                    )
+            data.free()
+        out.free()

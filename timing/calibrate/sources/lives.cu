@@ -1,0 +1,88 @@
+// From one CTA to the next in the same place, and how far the latencies of single loads lie apart.
+
+__device__ __forceinline__ unsigned now() {
+  unsigned t;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory");
+  return t;
+}
+
+// A CTA's whole life: a chain of 4 * `steps` dependent FMAs, `early` stores a thread before it and `late` ones after it, each
+// warp to lines of its own; `data` has `words` of them, a power of two.
+extern "C" __global__ void __launch_bounds__(1024) life(float* data, unsigned words, int steps, int early, int late, float x) {
+  const unsigned own = blockIdx.x * blockDim.x * max(early, late) + threadIdx.x;
+  for (int i = 0; i < early; ++i) data[(own + i * blockDim.x) & (words - 1)] = x;
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(x));
+    asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(x));
+    asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(x));
+    asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(x));
+  }
+  if (early + late == 0 && x != 12345.0f) return;
+  for (int i = 0; i < late; ++i) data[(own + i * blockDim.x) & (words - 1)] = x;
+}
+
+// A load, the sum of two and a store: a CTA of a streaming kernel. One element a thread.
+extern "C" __global__ void __launch_bounds__(1024) touch(const float* in, float* out, unsigned words) {
+  const unsigned own = (blockIdx.x * blockDim.x + threadIdx.x) & (words - 1);
+  out[own] = in[own] + in[own ^ 32];
+}
+
+// The first `probes` CTAs: warp 0 times `samples` loads of 128 bytes, one after the other, at lines drawn from `lines` of
+// `data`. All others stream tiles of `streamed` bytes at `data` meanwhile (and write them to `to`), pausing in between.
+extern "C" __global__ void __launch_bounds__(128) spread(unsigned* out, unsigned* moved, const char* data, char* to,
+                                                        unsigned long long streamed, const char* sampled, unsigned lines, int probes,
+                                                        int samples, unsigned ticks, int pause, int writes) {
+  const unsigned start = now();
+  if (blockIdx.x < probes) {
+    if (threadIdx.x >= 32) return;
+    while (now() - start < ticks / 4) {
+    }
+    unsigned state = blockIdx.x * 2654435761u + 12345u;
+    for (int i = 0; i < samples; ++i) {
+      state = state * 1664525u + 1013904223u;
+      const char* p = sampled + (state >> 8) % lines * 128ull + threadIdx.x * 4;
+      const unsigned from = now();
+      unsigned v;
+      asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+      if (v == 12345u) out[0] = v;
+      const unsigned until = now();
+      if (threadIdx.x == 0) out[1 + blockIdx.x * samples + i] = until - from;
+      if (now() - start > ticks) return;
+    }
+    return;
+  }
+  const uint4* in = reinterpret_cast<const uint4*>(data);
+  uint4* back = reinterpret_cast<uint4*>(to);
+  const unsigned tiles = streamed / 4096;
+  unsigned sum = 0, count = 0;
+  float x = pause;
+  for (unsigned tile = blockIdx.x % tiles; now() - start < ticks; tile = (tile + gridDim.x) % tiles) {
+    const unsigned long long first = tile * 256ull + threadIdx.x;
+    const uint4 a = in[first], b = in[first + 128];
+    if (writes) back[first] = a, back[first + 128] = b;
+    sum ^= a.x ^ b.x;
+    ++count;
+    for (int i = 0; i < pause; ++i) x = fmaf(x, 0.5f, 1.0f);
+  }
+  if (threadIdx.x == 0) moved[blockIdx.x] = count;
+  if (sum == 0x12345678u || x == 12345.0f) out[0] = sum;
+}
+
+// One warp: `samples` loads, each touching `distinct` lines drawn from `lines`; out[i] = cycles until all lanes have theirs.
+extern "C" __global__ void many_lines(unsigned* out, const char* data, unsigned lines, int distinct, int samples) {
+  unsigned state = 12345u;
+  const unsigned lane = threadIdx.x % 32;
+  for (int i = 0; i < samples; ++i) {
+    state = state * 1664525u + 1013904223u;
+    unsigned own = (state >> 8) + lane % distinct * 40503u;
+    own = own * 2654435761u >> 5;
+    const char* p = data + own % lines * 128ull + lane * 4;
+    const unsigned from = now();
+    unsigned v;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    if (v == 12345u) out[samples] = v;
+    const unsigned until = now();
+    if (lane == 0) out[i] = until - from;
+  }
+}

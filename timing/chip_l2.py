@@ -30,6 +30,8 @@ from timing.memory_path import (
     C_L2_READ_SECTORS,
     C_L2_WRITE_SECTORS,
     DRAM_FREE,
+    DRAM_TOTAL,
+    DRAM_TOTAL_WRITTEN,
     DRAM_USED,
     DRAM_USED_AT,
     DRAM_WINDOW,
@@ -105,7 +107,7 @@ _SHARED = (
     sp.L2_CYCLES_PER_SECTOR,
     sp.L2_WRITE_CYCLES_PER_SECTOR,
     sp.DRAM_CYCLES_PER_SECTOR,
-    sp.DRAM_WRITE_CYCLES_PER_SECTOR,
+    sp.DRAM_MIX_COST,
     sp.ATOMIC_CHIP_CYCLES,
     sp.HOT_REQUEST_CYCLES,
     sp.HOT_SAME_CYCLES,
@@ -156,8 +158,8 @@ def _place(line, l2, sm, work):
         if l2.used[w] < l2.used[victim]:
             victim = w
     back = popcount4(l2.dirty[victim])
-    work[sm, R_DRAM] += back * l2.rates[sp.DRAM_WRITE_CYCLES_PER_SECTOR]
-    work[sm, N_RESOURCES] += back * l2.rates[sp.DRAM_WRITE_CYCLES_PER_SECTOR]
+    work[sm, R_DRAM] += back * l2.rates[sp.DRAM_CYCLES_PER_SECTOR]
+    work[sm, N_RESOURCES] += back * l2.rates[sp.DRAM_CYCLES_PER_SECTOR]
     l2.totals[T_WRITE_BACKS] += back
     l2.front.tags[victim] = line
     l2.front.valid[victim] = 0
@@ -209,6 +211,7 @@ def settle(begin, until, l2, servers, traffic, p):
                 work[i, R_ATOMIC] += sectors * rates[sp.ATOMIC_CHIP_CYCLES]
             elif kind != READ:
                 written += sectors
+                work[i, R_READ] += sectors * rates[sp.L2_CYCLES_PER_SECTOR]  # both share L2's data paths
                 cost = sectors * rates[sp.L2_WRITE_CYCLES_PER_SECTOR]
                 work[i, R_WRITE] += cost * rates[sp.PARTIAL_WRITE_FACTOR] if kind == PARTIAL_WRITE else cost
         front.log_length[i, 0] = 0
@@ -220,7 +223,8 @@ def settle(begin, until, l2, servers, traffic, p):
         l2.seen_traffic[i] = traffic[i]
         work[i, R_READ] += reads * rates[sp.L2_CYCLES_PER_SECTOR]
         work[i, R_WRITE] += max(writes - written, 0.0) * rates[sp.L2_WRITE_CYCLES_PER_SECTOR]
-        local = local_writes * rates[sp.DRAM_WRITE_CYCLES_PER_SECTOR]
+        work[i, R_READ] += max(writes - written, 0.0) * rates[sp.L2_CYCLES_PER_SECTOR]
+        local = local_writes * rates[sp.DRAM_CYCLES_PER_SECTOR]
         work[i, R_DRAM] += local_reads * rates[sp.DRAM_CYCLES_PER_SECTOR] + local
         work[i, N_RESOURCES] += local
         l2.totals[T_LOCAL_READS] += local_reads
@@ -235,6 +239,10 @@ def _share_out(begin, until, l2, work, servers, p):
     rates = l2.rates
     span = until - begin
     fair = 1.0 / sms
+    w = l2.load[1] / max(l2.load[0], 1e-9)
+    for i in range(sms):  # DRAM turns between reads and writes
+        work[i, R_DRAM] *= 1.0 + 4.0 * w * (1.0 - w) * rates[sp.DRAM_MIX_COST]
+        work[i, N_RESOURCES] *= 1.0 + 4.0 * w * (1.0 - w) * rates[sp.DRAM_MIX_COST]
     for k in range(N_RESOURCES):
         total = 0.0
         for i in range(sms):
@@ -266,7 +274,6 @@ def _share_out(begin, until, l2, work, servers, p):
         p[i, sp.L2_CYCLES_PER_SECTOR] = rates[sp.L2_CYCLES_PER_SECTOR] / left[R_READ]
         p[i, sp.L2_WRITE_CYCLES_PER_SECTOR] = rates[sp.L2_WRITE_CYCLES_PER_SECTOR] / left[R_WRITE]
         p[i, sp.DRAM_CYCLES_PER_SECTOR] = rates[sp.DRAM_CYCLES_PER_SECTOR] / left[R_DRAM]
-        p[i, sp.DRAM_WRITE_CYCLES_PER_SECTOR] = rates[sp.DRAM_WRITE_CYCLES_PER_SECTOR] / left[R_DRAM]
         p[i, sp.ATOMIC_CHIP_CYCLES] = rates[sp.ATOMIC_CHIP_CYCLES] / left[R_ATOMIC]
         servers[i, L2_FREE] = l2.free[R_READ]
         servers[i, L2_WRITE_FREE] = l2.free[R_WRITE]
@@ -274,4 +281,6 @@ def _share_out(begin, until, l2, work, servers, p):
         servers[i, ATOMIC_CHIP_FREE] = l2.free[R_ATOMIC]
         servers[i, DRAM_USED] = l2.load[0]
         servers[i, DRAM_WRITTEN] = l2.load[1]
+        servers[i, DRAM_TOTAL] = l2.load[0]
+        servers[i, DRAM_TOTAL_WRITTEN] = l2.load[1]
         servers[i, DRAM_USED_AT] = until

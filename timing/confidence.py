@@ -61,7 +61,7 @@ def decisive_shares(target: Target) -> dict[str, float]:
 
 
 def confidence(target: Target, instructions: dict[str, float] | None = None, scouted: bool = True) -> str:
-    """"high", "medium" or "low", for `Estimate.confidence`.
+    """ "high", "medium" or "low", for `Estimate.confidence`.
 
     low: a third or more of the decisive numbers, or of the issued instructions (`instructions`, from `coverage`), are
     guesses, or nothing was executed (`scouted` false). high: at least half of the decisive numbers were measured on

@@ -13,7 +13,17 @@ import numpy as np
 
 from interpreter.trace import LOCAL_LINE
 from timing.jit import njit
-from timing.memory_path import DRAM_FREE, LAST_STORE, LG_FREE, dram_latency, popcount4, shared_slot
+from timing.memory_path import (
+    DRAM_FREE,
+    LAST_STORE,
+    LG_FREE,
+    dram_latency,
+    dram_luck,
+    dram_mix,
+    l2_distance,
+    popcount4,
+    shared_slot,
+)
 from timing.sm_parameters import (
     ATOMIC_LATENCY,
     DRAM_CYCLES_PER_SECTOR,
@@ -92,9 +102,9 @@ def load_at_l2(line, mask, hit, use_l1, servers, p, tags, ready, view):
     missing = mask if w < 0 else mask & ~view.valid[w]
     done = hit
     if missing != 0:
-        start = hit - p[L2_LATENCY]
+        start = hit - p[L2_LATENCY] - l2_distance(line, p)
         begin = shared_slot(DRAM_FREE, start, popcount4(missing) * p[DRAM_CYCLES_PER_SECTOR], servers, p)
-        done = max(hit, _dram_answer(start, begin, servers, p))
+        done = max(hit, _dram_answer(line, start, begin, servers, p))
     elif view.ready[w] > hit:
         done = view.ready[w]  # another SM has asked for it, and it is on its way
     if done > hit and use_l1:
@@ -104,12 +114,13 @@ def load_at_l2(line, mask, hit, use_l1, servers, p, tags, ready, view):
 
 
 @njit(inline="always")
-def _dram_answer(start, begin, servers, p):
+def _dram_answer(line, start, begin, servers, p):
     """When a read that reaches L2 at `start`, and whose turn at DRAM comes at `begin`, has its data at the SM.
 
     The latency of a loaded DRAM holds the mean wait in its queues already, so that only a longer one counts besides.
     """
-    return max(start + dram_latency(servers, p), begin + p[DRAM_LATENCY])
+    luck = dram_luck(line, dram_mix(servers), p)
+    return max(start + dram_latency(servers, p) * luck, begin + p[DRAM_LATENCY] * luck)
 
 
 @njit()
@@ -153,6 +164,6 @@ def atomic_at_l2(line, mask, multiplicity, floating, done, servers, p, view):
         servers[LG_FREE] = max(servers[LG_FREE], view.atomic_free[w] - ATOMIC_QUEUE_CYCLES)
     if w < 0 or mask & ~view.valid[w] != 0:
         begin = shared_slot(DRAM_FREE, arrival, popcount4(mask) * p[DRAM_CYCLES_PER_SECTOR], servers, p)
-        done = max(done, _dram_answer(arrival, begin, servers, p) + p[ATOMIC_LATENCY] - p[L2_LATENCY])
+        done = max(done, _dram_answer(line, arrival, begin, servers, p) + p[ATOMIC_LATENCY] - p[L2_LATENCY])
     _note(line, mask, ATOMIC, arrival, -float(multiplicity) if floating else float(multiplicity), view)
     return done

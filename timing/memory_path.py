@@ -7,6 +7,8 @@ another (see `timing.sm_parameters`). All times are SM cycles.
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 
 from interpreter.trace import LOCAL_LINE
@@ -21,9 +23,10 @@ from timing.sm_parameters import (
     DRAM_LATENCY,
     DRAM_LOADED_CYCLES,
     DRAM_LOADED_WRITE_CYCLES,
+    DRAM_MIX_COST,
     DRAM_QUEUE_CYCLES,
     DRAM_QUEUE_WRITE_CYCLES,
-    DRAM_WRITE_CYCLES_PER_SECTOR,
+    DRAM_SPREAD,
     HOT_REQUEST_CYCLES,
     HOT_SAME_CYCLES,
     HOT_SAME_FLOAT_CYCLES,
@@ -34,6 +37,7 @@ from timing.sm_parameters import (
     L2_LATENCY,
     L2_LEAST_SECTORS,
     L2_REUSE_SECTORS,
+    L2_SPREAD,
     L2_WRITE_CYCLES_PER_SECTOR,
     LOCAL_DRAM_SHARE,
     PARTIAL_WRITE_FACTOR,
@@ -59,7 +63,9 @@ DRAM_USED_AT = 11
 DRAM_WRITTEN = 12  # the part of it that were writes
 HOT_FREE = 14  # lines that all SMs send atomics to
 LG_FREE = 13  # the load/store stage for global and local memory: held up when stores or atomics back up
-N_SERVERS = 15
+DRAM_TOTAL = 15  # cycles of DRAM taken since the start, and those by writes
+DRAM_TOTAL_WRITTEN = 16
+N_SERVERS = 17
 
 DRAM_WINDOW = 2000.0  # cycles over which its use is averaged: a few DRAM round trips
 
@@ -84,6 +90,27 @@ def _hash01(line: np.uint64) -> float:
     h *= np.uint64(0xBF58476D1CE4E5B9)
     h ^= h >> np.uint64(32)
     return float(h & np.uint64(0xFFFFFF)) / 16777216.0
+
+
+# quantiles of the normal distribution at (i + 1/2) / 64
+_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 64) for i in range(64)])
+
+
+@njit()
+def dram_luck(line, mix, p):
+    """What the latency of a DRAM read of `line` is multiplied by: log-normal, 1 on average. `mix` as of `dram_mix`.
+
+    DRAM serves reads and writes in batches: a read that comes while writes are served waits for their end.
+    """
+    z = _NORMAL[int(_hash01(np.uint64(line) ^ np.uint64(0x3333)) * 64.0)]
+    deviation = p[DRAM_SPREAD] * (1.0 + 2.0 * mix) / 3.0
+    return np.exp(deviation * (z - 0.5 * deviation))
+
+
+@njit(inline="always")
+def l2_distance(line, p):
+    """Cycles by which the L2 slice of `line` is nearer or farther than the mean."""
+    return (2.0 * _hash01(np.uint64(line) ^ np.uint64(0x7777)) - 1.0) * p[L2_SPREAD]
 
 
 @njit(inline="always")
@@ -137,6 +164,16 @@ def from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at):
 
 
 @njit()
+def dram_mix(servers):
+    """How mixed DRAM's traffic is: 0 reads or writes alone, 1 as many of each.
+
+    Over the whole launch: this SM reads and writes in turns, but all SMs together do both at any time.
+    """
+    w = servers[DRAM_TOTAL_WRITTEN] / max(servers[DRAM_TOTAL], 1e-9)
+    return 4.0 * w * (1.0 - w)
+
+
+@njit()
 def note_dram_use(t, cycles, written, servers):
     """Enter `cycles` of DRAM time at `t` into the running means of its use, and of its use by writes."""
     if t > servers[DRAM_USED_AT]:
@@ -145,7 +182,9 @@ def note_dram_use(t, cycles, written, servers):
         servers[DRAM_WRITTEN] *= fade
         servers[DRAM_USED_AT] = t
     servers[DRAM_USED] += cycles / DRAM_WINDOW
+    servers[DRAM_TOTAL] += cycles
     if written:
+        servers[DRAM_TOTAL_WRITTEN] += cycles
         servers[DRAM_WRITTEN] += cycles / DRAM_WINDOW
 
 
@@ -174,13 +213,16 @@ def shared_slot(server, t, cycles, servers, p):
 
 @njit()
 def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at):
-    """A read of the sectors `mask` of a line leaves the SM at `t`; returns when its data is at L1."""
+    """A read of the sectors `mask` of a line leaves the SM at `t`; returns when its data is at L1.
+
+    Requests leave in order: a read waits for the data of the stores before it.
+    """
     sectors = popcount4(mask)
-    start = max(t, servers[READ_PORT_FREE])
+    start = max(t, servers[READ_PORT_FREE], servers[WRITE_PORT_FREE])
     servers[READ_PORT_FREE] = start + sectors * p[READ_PORT_CYCLES]
     start = shared_slot(L2_FREE, start, max(float(sectors), p[L2_LEAST_SECTORS]) * p[L2_CYCLES_PER_SECTOR], servers, p)
     traffic[C_L2_READ_SECTORS] += sectors
-    done = start + p[L2_LATENCY]
+    done = start + p[L2_LATENCY] + l2_distance(line, p)
     scattered = 0.0
     if line >= LOCAL_LINE:
         missing = sectors if _hash01(np.uint64(line)) < p[LOCAL_DRAM_SHARE] else 0
@@ -190,13 +232,14 @@ def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen
         if missing > 0:
             scattered = miss_share(line, regions, shares[:, 3], regions.shape[0])
     if missing > 0:
+        mix = dram_mix(servers)
+        cycles = float(missing)
         if scattered > 0.0:  # another row of a bank is opened, and 64 bytes are read at least
-            cycles = (max(missing, 2) + scattered) * p[DRAM_CYCLES_PER_SECTOR]
-        else:
-            cycles = missing * p[DRAM_CYCLES_PER_SECTOR]
+            cycles = max(missing, 2) + scattered
+        cycles *= p[DRAM_CYCLES_PER_SECTOR] * (1.0 + mix * p[DRAM_MIX_COST])
         begin = shared_slot(DRAM_FREE, start, cycles, servers, p)
         traffic[C_DRAM_READ_SECTORS] += missing
-        done = begin + dram_latency(servers, p)
+        done = begin + dram_latency(servers, p) * dram_luck(line, mix, p)
         note_dram_use(start, cycles, False, servers)
     return done
 
@@ -257,6 +300,7 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
     cycles = sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
     if partial:
         cycles = (p[PARTIAL_WRITE_FACTOR] + 0.25 * (sectors - 1)) * p[L2_WRITE_CYCLES_PER_SECTOR]
+    shared_slot(L2_FREE, start, sectors * p[L2_CYCLES_PER_SECTOR], servers, p)  # reads and writes share L2's data paths
     start = shared_slot(L2_WRITE_FREE, start, cycles, servers, p)
     traffic[C_L2_WRITE_SECTORS] += sectors
     if line >= LOCAL_LINE:
@@ -265,7 +309,7 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
         share = miss_share(line, regions, shares[:, 1], regions.shape[0])
     if share > 0.0 and _hash01(np.uint64(line) ^ np.uint64(0x5555)) < share:
         # written back later: takes DRAM time from the reads, but nobody waits for it until L2 is full of such sectors
-        cycles = sectors * p[DRAM_WRITE_CYCLES_PER_SECTOR]
+        cycles = sectors * p[DRAM_CYCLES_PER_SECTOR] * (1.0 + dram_mix(servers) * p[DRAM_MIX_COST])
         begin = shared_slot(DRAM_FREE, start, cycles, servers, p) - p[WRITE_BACK_CYCLES]
         note_dram_use(start, cycles, True, servers)
         traffic[C_DRAM_WRITE_SECTORS] += sectors

@@ -245,6 +245,7 @@ def _simulate(
     footprint = sum(max(r.read_unique, r.write_unique) for r in regions) + local
     p = parameters(target, occ, geometry, footprint)
     p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
+    p[sp.REPEATED] = l2 == "warm"
     hit = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
     lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
     shares = np.zeros((len(regions), 4))
@@ -277,6 +278,7 @@ def _simulate(
         pace = dealt.pace
         p = parameters(target, occ, geometry, footprint)
         p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
+        p[sp.REPEATED] = l2 == "warm"
         # again with the CTAs it really gets, and with the larger shares at the end when other SMs are done
         if geometry.most > m:  # leave out whole fillings, so that what is timed ends as the launch does
             resident = geometry.resident
@@ -293,10 +295,9 @@ def _simulate(
         rate, run.spread = _steady_rate(np.sort(run.done), min(geometry.resident, m))
         cycles += (total - m) * rate
     run.cycles = cycles * pace
-    run.dram_busy = (
-        traffic[mp.C_DRAM_READ_SECTORS] * p[sp.DRAM_CYCLES_PER_SECTOR]
-        + traffic[mp.C_DRAM_WRITE_SECTORS] * p[sp.DRAM_WRITE_CYCLES_PER_SECTOR]
-    )
+    reads, writes = traffic[mp.C_DRAM_READ_SECTORS], traffic[mp.C_DRAM_WRITE_SECTORS]
+    mix = 4.0 * reads * writes / max(reads + writes, 1.0) ** 2
+    run.dram_busy = (reads + writes) * p[sp.DRAM_CYCLES_PER_SECTOR] * (1.0 + mix * p[sp.DRAM_MIX_COST])
     run.l2_busy = max(
         traffic[mp.C_L2_READ_SECTORS] * p[sp.L2_CYCLES_PER_SECTOR],
         traffic[mp.C_L2_WRITE_SECTORS] * p[sp.L2_WRITE_CYCLES_PER_SECTOR],

@@ -21,6 +21,7 @@ from timing.l2_view import LOG_ROOM, LOG_STEP, atomic_at_l2, load_at_l2, no_chip
 from timing.memory_path import (
     BARRIER_FREE,
     C_L2_READ_SECTORS,
+    DRAM_FREE,
     LAST_STORE,
     LG_FREE,
     LSU_FREE,
@@ -748,8 +749,11 @@ def advance(
                 best_next = ti + 1
             next_time[s] = min(next_time[s], best_next)
 
-    if servers[LAST_STORE] > end_time:
-        end_time = int(servers[LAST_STORE])
+    # a launch ends when its last store is acknowledged
+    if servers[LAST_STORE] > 0.0 and servers[LAST_STORE] + p[sp.STORE_ACK] > end_time:
+        end_time = int(servers[LAST_STORE] + p[sp.STORE_ACK])
+    if p[sp.REPEATED] != 0.0 and servers[DRAM_FREE] > end_time:
+        end_time = int(servers[DRAM_FREE])
     state.scalars[NEXT_CTA] = next_cta
     state.scalars[COMPLETED] = completed
     state.scalars[ISSUED] = issued

@@ -16,7 +16,6 @@ def enter_tail(p):
     p[sp.L2_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_CYCLES]
     p[sp.L2_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_L2_WRITE_CYCLES]
     p[sp.DRAM_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_CYCLES]
-    p[sp.DRAM_WRITE_CYCLES_PER_SECTOR] = p[sp.TAIL_DRAM_WRITE_CYCLES]
 
 
 @njit(inline="always")

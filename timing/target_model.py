@@ -194,6 +194,7 @@ class L2:
     slices: int
     hit_cycles: float  # near slice
     hit_far_cycles: float  # slice of the other partition; equal where there is one partition
+    hit_spread_cycles: float  # single lines are up to this much nearer or farther than the mean
     far_fetch_cycles: float  # first hit by an SM on a line that only the other partition holds; it is copied then
     copies_full_share: float  # of the capacity: up to this footprint what all SMs read is copied in both partitions
     copies_none_share: float  # of larger footprints no copies are left; between the two they are the fewer
@@ -222,10 +223,11 @@ class Dram:
 
     bytes: int
     gb_per_s: float  # by pins
-    read_efficiency: float  # share of it that streaming reads reach
+    read_efficiency: float  # share of it that streams of reads or of writes reach
     scatter_sectors: float  # what a read at a random place costs on top, in sectors: another row of a bank to open
     mixed_efficiency: float  # the same for copies (half reads, half writes)
     latency_cycles: float  # load-to-use, idle
+    latency_spread: float  # standard deviation of the logarithm of reads' latencies when half the traffic is writes
     loaded_cycles: float  # added to the latency times the share of bandwidth in use, and
     queue_cycles: float  # times use / (1 - use)
     loaded_write_cycles: float  # the two grow by these times the share of writes in the traffic

@@ -39,12 +39,15 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     l2_hit = l2_latency(target, footprint, geometry.waves)
     p[sp.L2_LATENCY] = l2_hit - MIO_LATENCY
     p[sp.DRAM_LATENCY] = target.dram.latency_cycles - MIO_LATENCY
+    p[sp.L2_SPREAD] = target.l2.hit_spread_cycles
+    p[sp.DRAM_SPREAD] = target.dram.latency_spread
     p[sp.READ_PORT_CYCLES] = SECTOR / target.l2.bytes_per_clk_per_sm
     p[sp.WRITE_PORT_CYCLES] = SECTOR / target.l2.write_bytes_per_clk_per_sm
     p[sp.DRAM_LOADED_CYCLES] = target.dram.loaded_cycles
     p[sp.DRAM_QUEUE_CYCLES] = target.dram.queue_cycles
     p[sp.DRAM_LOADED_WRITE_CYCLES] = target.dram.loaded_write_cycles
     p[sp.DRAM_QUEUE_WRITE_CYCLES] = target.dram.queue_write_cycles
+    p[sp.DRAM_MIX_COST] = target.dram.read_efficiency / target.dram.mixed_efficiency - 1.0
     p[sp.WRITE_BACK_CYCLES] = WRITE_BACK_CYCLES
     p[sp.STORE_BUFFER_CYCLES] = STORE_BUFFER_CYCLES
     p[sp.L2_REUSE_SECTORS] = l2_reach(target) / SECTOR / active
@@ -103,24 +106,21 @@ _SHARES = (
     sp.L2_CYCLES_PER_SECTOR,
     sp.L2_WRITE_CYCLES_PER_SECTOR,
     sp.DRAM_CYCLES_PER_SECTOR,
-    sp.DRAM_WRITE_CYCLES_PER_SECTOR,
 )
 _TAIL_SHARES = (
     sp.TAIL_L2_CYCLES,
     sp.TAIL_L2_WRITE_CYCLES,
     sp.TAIL_DRAM_CYCLES,
-    sp.TAIL_DRAM_WRITE_CYCLES,
 )
 
 
-def _shares(target: Target, active: int) -> tuple[float, float, float, float]:
-    """Cycles a sector takes of an SM's share, `active` SMs sharing: L2 reads, L2 writes, DRAM reads, DRAM writes."""
+def _shares(target: Target, active: int) -> tuple[float, float, float]:
+    """Cycles a sector takes of an SM's share, `active` SMs sharing: L2 reads, L2 writes, DRAM."""
     dram = target.dram_bytes_per_clk / active
     return (
         SECTOR * active / target.l2.bytes_per_clk,
         SECTOR * active / target.l2.write_bytes_per_clk,
         SECTOR / (dram * target.dram.read_efficiency),
-        SECTOR / (dram * target.dram.mixed_efficiency),
     )
 
 

@@ -1,6 +1,6 @@
 """docs/targets.md from the target files: every number of every GPU with the kind of its source.
 
-    python -m timing.target_report > docs/targets.md
+python -m timing.target_report > docs/targets.md
 """
 
 from __future__ import annotations

@@ -81,9 +81,7 @@ def regions_of(rows: np.ndarray, trace: Trace, allocations: Sequence[tuple[int, 
         hot = inside & atomics
         scatter = _parts_per_line(line[wanted], cta[wanted]) if scattered else 0.0
         contention = _contention(line[hot], cta[hot], len(trace.ctas), grid_ctas)
-        out.append(
-            Region(first, last, read, unique, written, min(unique_written, float(size)), contention, scatter)
-        )
+        out.append(Region(first, last, read, unique, written, min(unique_written, float(size)), contention, scatter))
     return out
 
 

@@ -154,3 +154,41 @@ class Lives:
                     )
             data.free()
         out.free()
+
+    def loads_and_stores(self) -> None:
+        """A chain of loads that hit L2, with stores in between: does a store hold up the load after it?"""
+        kernel = self.gpu.kernel(self.module, "load_then_store")
+        out = self.gpu.buffer(1 << 16)
+        data, target = self.gpu.buffer(8 * MIB, 0), self.gpu.buffer(8 * MIB, 0)
+        for ctas in (1, self.gpu.sms):
+            for threads in (32, 128, 512):
+                for stores, waits in ((0, 0), (1, 0), (1, 1), (2, 1), (4, 1)):
+                    values = []
+                    for _ in range(4):
+                        kernel.launch(
+                            ctas,
+                            threads,
+                            [
+                                out,
+                                data,
+                                target,
+                                np.uint32(8 * MIB),
+                                np.int32(512),
+                                np.int32(stores),
+                                np.int32(waits),
+                            ],
+                        )
+                        self.gpu.synchronize()
+                        values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / 512)
+                    self.results.add(
+                        "lives",
+                        "load_then_store",
+                        values[1:],
+                        "cycles",
+                        ctas=ctas,
+                        threads=threads,
+                        stores=stores,
+                        waits=waits,
+                    )
+        for buffer in (out, data, target):
+            buffer.free()

@@ -66,6 +66,7 @@ STEPS = [
     "lives.touches",
     "lives.spread",
     "lives.many_lines",
+    "lives.loads_and_stores",
     "grid.clocks",
 ]
 

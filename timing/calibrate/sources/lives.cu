@@ -86,3 +86,22 @@ extern "C" __global__ void many_lines(unsigned* out, const char* data, unsigned 
     if (lane == 0) out[i] = until - from;
   }
 }
+
+// Each warp, `steps` times: a load of 128 bytes whose address waits for the load before it, then `stores` stores of 128 bytes
+// (of what was loaded, or of something at hand). out[cta] = cycles of the whole. `bytes` of data and target, a power of two.
+extern "C" __global__ void load_then_store(unsigned* out, const unsigned* data, unsigned* target, unsigned bytes, int steps, int stores, int waits) {
+  const unsigned words = bytes / 4 - 1;
+  unsigned at = (blockIdx.x * blockDim.x + threadIdx.x) * 5u & ~31u | threadIdx.x % 32;
+  unsigned v = 0;
+  const unsigned from = now();
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    at = at + 4128u * 32u + v;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(data + (at & words)) : "memory");
+    for (int k = 0; k < stores; ++k)
+      asm volatile("st.global.u32 [%0], %1;" ::"l"(target + ((at + 64u * 32u * k) & words)), "r"(waits ? v : i) : "memory");
+  }
+  const unsigned until = now();
+  if (v == 1) out[0] = v;
+  if (threadIdx.x == 0) out[1 + blockIdx.x] = until - from;
+}

@@ -108,6 +108,7 @@ _SHARED = (
     sp.L2_WRITE_CYCLES_PER_SECTOR,
     sp.DRAM_CYCLES_PER_SECTOR,
     sp.DRAM_MIX_COST,
+    sp.L2_WRITE_WEIGHT,
     sp.ATOMIC_CHIP_CYCLES,
     sp.HOT_REQUEST_CYCLES,
     sp.HOT_SAME_CYCLES,
@@ -211,7 +212,9 @@ def settle(begin, until, l2, servers, traffic, p):
                 work[i, R_ATOMIC] += sectors * rates[sp.ATOMIC_CHIP_CYCLES]
             elif kind != READ:
                 written += sectors
-                work[i, R_READ] += sectors * rates[sp.L2_CYCLES_PER_SECTOR]  # both share L2's data paths
+                work[i, R_READ] += (
+                    sectors * rates[sp.L2_WRITE_WEIGHT] * rates[sp.L2_CYCLES_PER_SECTOR]
+                )  # shared data paths
                 cost = sectors * rates[sp.L2_WRITE_CYCLES_PER_SECTOR]
                 work[i, R_WRITE] += cost * rates[sp.PARTIAL_WRITE_FACTOR] if kind == PARTIAL_WRITE else cost
         front.log_length[i, 0] = 0
@@ -223,7 +226,7 @@ def settle(begin, until, l2, servers, traffic, p):
         l2.seen_traffic[i] = traffic[i]
         work[i, R_READ] += reads * rates[sp.L2_CYCLES_PER_SECTOR]
         work[i, R_WRITE] += max(writes - written, 0.0) * rates[sp.L2_WRITE_CYCLES_PER_SECTOR]
-        work[i, R_READ] += max(writes - written, 0.0) * rates[sp.L2_CYCLES_PER_SECTOR]
+        work[i, R_READ] += max(writes - written, 0.0) * rates[sp.L2_WRITE_WEIGHT] * rates[sp.L2_CYCLES_PER_SECTOR]
         local = local_writes * rates[sp.DRAM_CYCLES_PER_SECTOR]
         work[i, R_DRAM] += local_reads * rates[sp.DRAM_CYCLES_PER_SECTOR] + local
         work[i, N_RESOURCES] += local

@@ -39,6 +39,7 @@ from timing.sm_parameters import (
     L2_REUSE_SECTORS,
     L2_SPREAD,
     L2_WRITE_CYCLES_PER_SECTOR,
+    L2_WRITE_WEIGHT,
     LOCAL_DRAM_SHARE,
     PARTIAL_WRITE_FACTOR,
     READ_PORT_CYCLES,
@@ -300,7 +301,9 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
     cycles = sectors * p[L2_WRITE_CYCLES_PER_SECTOR]
     if partial:
         cycles = (p[PARTIAL_WRITE_FACTOR] + 0.25 * (sectors - 1)) * p[L2_WRITE_CYCLES_PER_SECTOR]
-    shared_slot(L2_FREE, start, sectors * p[L2_CYCLES_PER_SECTOR], servers, p)  # reads and writes share L2's data paths
+    shared_slot(
+        L2_FREE, start, sectors * p[L2_WRITE_WEIGHT] * p[L2_CYCLES_PER_SECTOR], servers, p
+    )  # reads and writes share L2's data paths
     start = shared_slot(L2_WRITE_FREE, start, cycles, servers, p)
     traffic[C_L2_WRITE_SECTORS] += sectors
     if line >= LOCAL_LINE:

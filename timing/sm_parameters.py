@@ -30,6 +30,7 @@ PARTIAL_WRITE_FACTOR = next(_next)  # cost of writing a part of a sector to L2, 
 L2_CYCLES_PER_SECTOR = next(_next)  # this SM's share of L2 read bandwidth
 L2_LEAST_SECTORS = next(_next)  # what a request for a part of a line costs L2 at least, in sectors
 L2_WRITE_CYCLES_PER_SECTOR = next(_next)
+L2_WRITE_WEIGHT = next(_next)  # what a written sector takes of L2's data paths, in read sectors
 DRAM_CYCLES_PER_SECTOR = next(_next)  # this SM's share of DRAM bandwidth
 DRAM_MIX_COST = next(_next)  # by how much half writes lengthen DRAM's time for a sector
 ATOMIC_LATENCY = next(_next)

@@ -202,6 +202,7 @@ class L2:
     bytes_per_clk: float  # of all slices together, sustained, reads
     requests_per_clk: float  # reads of a part of a line, of all slices together
     write_bytes_per_clk: float
+    write_weight: float  # what a written sector takes of the data paths that reads use, in read sectors
     partial_write_factor: float  # cost of an instruction's write to a part of a sector, in whole sectors
     bytes_per_clk_per_sm: float  # reads, limit of one SM's port
     write_bytes_per_clk_per_sm: float

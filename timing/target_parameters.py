@@ -53,6 +53,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.L2_REUSE_SECTORS] = l2_reach(target) / SECTOR / active
     p[sp.PARTIAL_WRITE_FACTOR] = target.l2.partial_write_factor
     p[sp.L2_LEAST_SECTORS] = target.l2.bytes_per_clk / SECTOR / target.l2.requests_per_clk
+    p[sp.L2_WRITE_WEIGHT] = target.l2.write_weight
     p[sp.SHARE_CREDIT] = SHARE_CREDIT
     shares = _shares(target, active)
     for index, value in zip(_SHARES, shares, strict=True):

@@ -192,3 +192,38 @@ class Lives:
                     )
         for buffer in (out, data, target):
             buffer.free()
+
+    def batches(self) -> None:
+        """Cycles for many loads of a warp at once, by SMs, warps and loads; and for shared loads among global ones."""
+        out, data = self.gpu.buffer(1 << 16), self.gpu.buffer(2048 * MIB, 0)
+        for where, mib in (("l2", 8), ("dram", 2048)):
+            for loads in (8, 32, 64):
+                kernel = self.gpu.kernel(self.module, f"batches_{loads}")
+                for ctas in (1, self.gpu.sms):
+                    for threads in (32, 128, 512, 1024):
+                        if threads * loads > 32768:
+                            continue
+                        steps = 64 if ctas == 1 else 16
+                        values = []
+                        for _ in range(4):
+                            kernel.launch(ctas, threads, [out, data, np.uint32(mib * MIB // 128), np.int32(steps)])
+                            self.gpu.synchronize()
+                            values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / steps)
+                            if where == "dram":
+                                self.gpu.kernel(self.module, "batches_8").launch(
+                                    8 * self.gpu.sms, 256, [out, data, np.uint32(2048 * MIB // 128), np.int32(512)]
+                                )
+                        self.results.add(
+                            "lives", f"batches_{where}", values[1:], "cycles", ctas=ctas, threads=threads, loads=loads
+                        )
+        for mix in (0, 1, 2, 4):
+            kernel = self.gpu.kernel(self.module, f"mixed_{mix}")
+            for threads in (32, 128, 512, 1024):
+                values = []
+                for _ in range(3):
+                    kernel.launch(1, threads, [out, data, np.int32(256)])
+                    self.gpu.synchronize()
+                    values.append(float(out.read(np.uint32, 2)[1]) / (256 * 16 * threads / 32))
+                self.results.add("lives", "mixed_loads", values, "cycles/instr/SM", threads=threads, global_of_four=mix)
+        out.free()
+        data.free()

@@ -67,6 +67,7 @@ STEPS = [
     "lives.spread",
     "lives.many_lines",
     "lives.loads_and_stores",
+    "lives.batches",
     "grid.clocks",
 ]
 

@@ -105,3 +105,56 @@ extern "C" __global__ void load_then_store(unsigned* out, const unsigned* data, 
   if (v == 1) out[0] = v;
   if (threadIdx.x == 0) out[1 + blockIdx.x] = until - from;
 }
+
+// `steps` times: LOADS loads of 128 bytes a warp, all under way before the first is used. out[cta] = cycles of the whole.
+template <int LOADS>
+__device__ __forceinline__ void batches(unsigned* out, const unsigned* data, unsigned lines, int steps) {
+  const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;
+  unsigned sum = 0;
+  const unsigned from = now();
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    unsigned v[LOADS];
+    const unsigned first = (i * warps + warp) * LOADS;
+#pragma unroll
+    for (int k = 0; k < LOADS; ++k)
+      asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v[k]) : "l"(data + (first + k & lines - 1) * 32ull + threadIdx.x % 32) : "memory");
+#pragma unroll
+    for (int k = 0; k < LOADS; ++k) sum ^= v[k];
+  }
+  const unsigned until = now();
+  if (sum == 1) out[0] = sum;
+  if (threadIdx.x == 0) out[1 + blockIdx.x] = until - from;
+}
+extern "C" __global__ void batches_8(unsigned* out, const unsigned* data, unsigned lines, int steps) { batches<8>(out, data, lines, steps); }
+extern "C" __global__ void batches_32(unsigned* out, const unsigned* data, unsigned lines, int steps) { batches<32>(out, data, lines, steps); }
+extern "C" __global__ void batches_64(unsigned* out, const unsigned* data, unsigned lines, int steps) { batches<64>(out, data, lines, steps); }
+
+// 16 loads a round, `MIX` of every four from global memory (all lanes one word, in L1), the others from shared memory.
+template <int MIX>
+__device__ __forceinline__ void mixed(unsigned* out, const unsigned* data, int steps) {
+  __shared__ volatile unsigned tile[1024];
+  tile[threadIdx.x & 1023] = 0;
+  __syncthreads();
+  unsigned sum = 0;
+  const volatile unsigned* own = tile + threadIdx.x % 32;
+  const unsigned from = now();
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    unsigned v[16];
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+      if (k % 4 < MIX) asm volatile("ld.global.u32 %0, [%1];" : "=r"(v[k]) : "l"(data + k));
+      else v[k] = own[32 * k];
+    }
+#pragma unroll
+    for (int k = 0; k < 16; ++k) sum += v[k];
+  }
+  const unsigned until = now();
+  if (sum == 1) out[0] = sum;
+  if (threadIdx.x == 0) out[1 + blockIdx.x] = until - from;
+}
+extern "C" __global__ void mixed_0(unsigned* out, const unsigned* data, int steps) { mixed<0>(out, data, steps); }
+extern "C" __global__ void mixed_1(unsigned* out, const unsigned* data, int steps) { mixed<1>(out, data, steps); }
+extern "C" __global__ void mixed_2(unsigned* out, const unsigned* data, int steps) { mixed<2>(out, data, steps); }
+extern "C" __global__ void mixed_4(unsigned* out, const unsigned* data, int steps) { mixed<4>(out, data, steps); }

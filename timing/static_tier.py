@@ -418,11 +418,12 @@ def _gpu_bounds(
     reads, writes = grid_ctas * traffic.l2_load_bytes, grid_ctas * traffic.l2_store_bytes
     written = writes / (reads + writes) if reads + writes else 0.0
     dram = target.dram
-    # a copy is half writes: interpolate between pure reads and that
-    efficiency = dram.read_efficiency + min(1.0, 2 * written) * (dram.mixed_efficiency - dram.read_efficiency)
+    # reads or writes alone are fastest, a copy is half of each
+    mixed = 4.0 * written * (1.0 - written)
+    efficiency = 1.0 / (1.0 / dram.read_efficiency + mixed * (1.0 / dram.mixed_efficiency - 1.0 / dram.read_efficiency))
     return {
-        # reads and writes share the slices; writes alone are slower (copies in L2 move as much as reads do)
-        "l2": max((reads + writes) / l2.bytes_per_clk, writes / l2.write_bytes_per_clk),
+        # reads and writes share the slices' data paths
+        "l2": max((reads + l2.write_weight * writes) / l2.bytes_per_clk, writes / l2.write_bytes_per_clk),
         "atomics": atomics,
         "dram": dram_bytes / (target.dram_bytes_per_clk * efficiency),
         "launch": max(

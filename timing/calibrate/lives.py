@@ -227,3 +227,53 @@ class Lives:
                 self.results.add("lives", "mixed_loads", values, "cycles/instr/SM", threads=threads, global_of_four=mix)
         out.free()
         data.free()
+
+    def tiles(self) -> None:
+        """GB/s of CTAs that each read or copy a tile of a matrix in DRAM, by the tile's width and the pitch."""
+        out = self.gpu.buffer(4096)
+        source, target = self.gpu.buffer(320 * MIB, 0), self.gpu.buffer(320 * MIB, 0)
+        for batch in (1, 8):
+            kernel = self.gpu.kernel(self.module, f"tile_{batch}")
+            for writes in (0, 1):
+                for pitch in (4096, 8192, 8192 + 1024, 16384):
+                    for width in (32, 64, 128, 512, 1024):
+                        ctas = 128 * MIB // 16384
+                        arguments = [
+                            out, source, target, np.uint32(pitch), np.uint32(width), np.int32(writes)
+                        ]  # fmt: skip
+                        times = self.gpu.graph_time(lambda a=arguments, k=kernel, c=ctas: k.launch(c, 256, a), 10, 3)
+                        self.results.add(
+                            "lives",
+                            "tiles",
+                            [(1 + writes) * 128 * MIB / us / 1e3 for us in times],
+                            "GB/s",
+                            batch=batch,
+                            writes=writes,
+                            pitch=pitch,
+                            width=width,
+                        )
+        for buffer in (out, source, target):
+            buffer.free()
+
+    def groups(self) -> None:
+        """Cycles for 32 loads of each warp at once, when several go to one line: how many an SM has under way."""
+        out, data = self.gpu.buffer(1 << 16), self.gpu.buffer(2048 * MIB, 0)
+        for where, mib in (("l2", 8), ("dram", 2048)):
+            for group in (1, 2, 4, 8, 16):
+                kernel = self.gpu.kernel(self.module, f"grouped_{group}")
+                for ctas in (1, self.gpu.sms):
+                    for threads in (32, 128, 256, 512, 1024):
+                        values = []
+                        for _ in range(4):
+                            kernel.launch(ctas, threads, [out, data, np.uint32(mib * MIB // 128), np.int32(16)])
+                            self.gpu.synchronize()
+                            values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / 16)
+                            if where == "dram":
+                                self.gpu.kernel(self.module, "batches_8").launch(
+                                    8 * self.gpu.sms, 256, [out, data, np.uint32(2048 * MIB // 128), np.int32(512)]
+                                )
+                        self.results.add(
+                            "lives", f"grouped_{where}", values[1:], "cycles", ctas=ctas, threads=threads, same_line=group
+                        )
+        out.free()
+        data.free()

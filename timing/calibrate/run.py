@@ -68,6 +68,8 @@ STEPS = [
     "lives.many_lines",
     "lives.loads_and_stores",
     "lives.batches",
+    "lives.tiles",
+    "lives.groups",
     "grid.clocks",
 ]
 

@@ -158,3 +158,59 @@ extern "C" __global__ void mixed_0(unsigned* out, const unsigned* data, int step
 extern "C" __global__ void mixed_1(unsigned* out, const unsigned* data, int steps) { mixed<1>(out, data, steps); }
 extern "C" __global__ void mixed_2(unsigned* out, const unsigned* data, int steps) { mixed<2>(out, data, steps); }
 extern "C" __global__ void mixed_4(unsigned* out, const unsigned* data, int steps) { mixed<4>(out, data, steps); }
+
+// Each CTA of 256 threads copies (or, `writes` 0, reads) a tile of `width` words and 4096 / width rows of a matrix with
+// `pitch` words a row; 16 words a thread, `batch` of them (1 or 8) under way at once.
+template <int BATCH>
+__device__ __forceinline__ void tile(unsigned* out, const unsigned* in, unsigned* to, unsigned pitch, unsigned width, int writes) {
+  const unsigned rows = 4096 / width, across = pitch / width;
+  const unsigned long long corner = static_cast<unsigned long long>(blockIdx.x / across) * rows * pitch + blockIdx.x % across * width;
+  unsigned sum = 0;
+#pragma unroll 1
+  for (int i = 0; i < 16; i += BATCH) {
+    unsigned v[BATCH];
+    unsigned long long at[BATCH];
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) {
+      const unsigned item = (i + k) * 256 + threadIdx.x;
+      at[k] = corner + static_cast<unsigned long long>(item / width) * pitch + item % width;
+      v[k] = in[at[k]];
+    }
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) {
+      if (writes) to[at[k]] = v[k];
+      else sum ^= v[k];
+    }
+  }
+  if (sum == 1) out[0] = sum;
+}
+extern "C" __global__ void __launch_bounds__(256) tile_1(unsigned* out, const unsigned* in, unsigned* to, unsigned pitch, unsigned width, int writes) { tile<1>(out, in, to, pitch, width, writes); }
+extern "C" __global__ void __launch_bounds__(256) tile_8(unsigned* out, const unsigned* in, unsigned* to, unsigned pitch, unsigned width, int writes) { tile<8>(out, in, to, pitch, width, writes); }
+
+// `steps` times: 32 loads a warp, GROUP after one another to the same line (its data comes once), all under way together.
+template <int GROUP>
+__device__ __forceinline__ void grouped(unsigned* out, const unsigned* data, unsigned lines, int steps) {
+  const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;
+  unsigned sum = 0;
+  const unsigned from = now();
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    unsigned v[32];
+    const unsigned* first = data + ((i * warps + warp) * (32 / GROUP) & lines - 1) * 32ull;
+#pragma unroll
+    for (int k = 0; k < 32; ++k)
+      asm volatile("ld.global.u32 %0, [%1];" : "=r"(v[k]) : "l"(first + k / GROUP * 32 + ((threadIdx.x + k) & 31)) : "memory");
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < 32; ++k) sum ^= v[k];
+  }
+  const unsigned until = now();
+  if (sum == 1) out[0] = sum;
+  if (threadIdx.x == 0) out[1 + blockIdx.x] = until - from;
+}
+#define GROUPED(group)                                                                                                 \
+  extern "C" __global__ void __launch_bounds__(1024, 1)                                                                \
+      grouped_##group(unsigned* out, const unsigned* data, unsigned lines, int steps) {                                \
+    grouped<group>(out, data, lines, steps);                                                                           \
+  }
+GROUPED(1) GROUPED(2) GROUPED(4) GROUPED(8) GROUPED(16)

@@ -289,6 +289,24 @@ def l1_load(
 
 
 @njit()
+def in_l1(lines, first, count, t, p, tags, valid, ready):
+    """Whether all `count` line entries of a load from `first` on are in L1 at `t`, no longer on their way."""
+    ways = int(p[L1_WAYS])
+    sets = max(int(p[L1_SECTORS]) // (4 * ways), 1)
+    for k in range(first, first + count):
+        line = np.int64(lines[k] >> np.uint64(4))
+        mask = np.int64(lines[k] & np.uint64(15))
+        base = int((line ^ (line >> 7) ^ (line >> 15)) % sets) * ways
+        found = False
+        for w in range(base, base + ways):
+            if tags[w] == line and mask & ~valid[w] == 0 and ready[w] <= t:
+                found = True
+        if not found:
+            return False
+    return True
+
+
+@njit()
 def store(line, mask, partial, t, servers, traffic, p, regions, shares):
     """A write-through store of a line's sectors; returns when L2 has accepted it.
 

@@ -27,6 +27,7 @@ from timing.memory_path import (
     LSU_FREE,
     SEEN_SLOTS,
     atomic,
+    in_l1,
     l1_load,
     popcount4,
     store,
@@ -173,6 +174,9 @@ def advance(
     mio_head = state.mio_head
     lg_ring = state.lg_ring
     lg_head = state.lg_head
+    pending = state.pending
+    pending_head = state.pending_head
+    most_pending = int(p[sp.PENDING_LOADS])
     agu_free = state.agu_free
     l0_tag = state.l0_tag
     l0_ready = state.l0_ready
@@ -449,8 +453,15 @@ def advance(
                     read_done = stage
                 else:
                     stage = max(ready, servers[LSU_FREE])
+                    loads = kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL or kind == _COPY_ASYNC
                     if is_lg:
                         stage = max(stage, servers[LG_FREE])
+                        if loads:  # L1 keeps track of so many lines that loads wait for
+                            full_until = pending[(pending_head[0] + n - 1 - most_pending) & (sp.PENDING_ROOM - 1)]
+                            if full_until > stage and not in_l1(
+                                lines, line_at[slot], n, stage, p, tags, valid, ready_line
+                            ):
+                                stage = full_until
                     if kind == _SHUFFLE:
                         cost = p[sp.SHUFFLE_CYCLES]
                     elif kind == _LOAD_SHARED or kind == _STORE_SHARED:
@@ -550,6 +561,10 @@ def advance(
                         if kind == _LOAD_GLOBAL or kind == _LOAD_LOCAL:
                             done += int(r["width"]) * p[sp.WIDTH_CYCLES]
                         line_at[slot] = at + n
+                        if loads and done > stage + cost + p[sp.L1_HIT_LATENCY] + 1.0:
+                            for _ in range(n):
+                                pending[pending_head[0] & (sp.PENDING_ROOM - 1)] = done
+                                pending_head[0] += 1
                         if kind == _COPY_ASYNC:
                             copy_group[slot] = max(copy_group[slot], done)
                 dispatched = stage if lanes > 0 else ready

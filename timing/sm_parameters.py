@@ -6,6 +6,8 @@ from itertools import count
 
 import numpy as np
 
+PENDING_ROOM = 1024  # power of two, the most loads under way that an SM can be given
+
 _next = count()
 L1_SECTORS = next(_next)  # data sectors L1 can hold (unified size less the shared carve-out)
 L1_WAYS = next(_next)
@@ -44,6 +46,7 @@ HOT_SAME_FLOAT_CYCLES = next(_next)
 MIO_LATENCY = next(_next)  # issue to the SM's load/store stage
 MIO_QUEUE = next(_next)  # instructions a sub-core may have waiting for it
 LG_QUEUE = next(_next)
+PENDING_LOADS = next(_next)  # loads from global and local memory that an SM has under way at most
 LSU_MIN_CYCLES = next(_next)  # the data stage takes at least this long an instruction
 TAG_CYCLES = next(_next)  # a 128-byte line of a global access
 WAVEFRONT_CYCLES = next(_next)  # one shared-memory wavefront

@@ -52,6 +52,8 @@ class SmState(NamedTuple):
     mio_head: np.ndarray
     lg_ring: np.ndarray
     lg_head: np.ndarray
+    pending: np.ndarray  # when the last loads from global memory are done, round
+    pending_head: np.ndarray
     agu_free: np.ndarray
     l0_tag: np.ndarray
     l0_ready: np.ndarray
@@ -128,6 +130,8 @@ def blank_states(sms: int, p: np.ndarray, resident: int) -> SmState:
         mio_head=whole(0, SUB_CORES),
         lg_ring=zeros(SUB_CORES, RING),
         lg_head=whole(0, SUB_CORES),
+        pending=zeros(sp.PENDING_ROOM),
+        pending_head=whole(0, 1),
         agu_free=zeros(SUB_CORES),
         l0_tag=whole(-1, SUB_CORES, int(p[sp.L0_LINES])),
         l0_ready=zeros(SUB_CORES, int(p[sp.L0_LINES])),
@@ -199,6 +203,8 @@ def state_of(chip: SmState, i: int) -> SmState:
         chip.mio_head[i],
         chip.lg_ring[i],
         chip.lg_head[i],
+        chip.pending[i],
+        chip.pending_head[i],
         chip.agu_free[i],
         chip.l0_tag[i],
         chip.l0_ready[i],

@@ -182,7 +182,7 @@ class L1:
     sector_bytes: int
     tag_lines_per_clk: float  # 128-byte lines looked up a cycle
     bytes_per_clk: float
-    pending_requests: int  # outstanding line requests
+    pending_requests: int  # load instructions of global and local memory under way in an SM at most
     fill_bytes_per_clk: float  # from L2
 
 

@@ -74,6 +74,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.MIO_LATENCY] = MIO_LATENCY
     p[sp.MIO_QUEUE] = target.mio.queue_entries + target.mio.latch_entries
     p[sp.LG_QUEUE] = target.mio.lg_queue_entries + target.mio.latch_entries
+    p[sp.PENDING_LOADS] = min(target.l1.pending_requests, sp.PENDING_ROOM)
     p[sp.LSU_MIN_CYCLES] = target.mio.dispatch_interval_cycles
     p[sp.TAG_CYCLES] = 1.0 / target.l1.tag_lines_per_clk
     p[sp.WAVEFRONT_CYCLES] = target.shared.pass_cycles

@@ -273,7 +273,36 @@ class Lives:
                                     8 * self.gpu.sms, 256, [out, data, np.uint32(2048 * MIB // 128), np.int32(512)]
                                 )
                         self.results.add(
-                            "lives", f"grouped_{where}", values[1:], "cycles", ctas=ctas, threads=threads, same_line=group
+                            "lives",
+                            f"grouped_{where}",
+                            values[1:],
+                            "cycles",
+                            ctas=ctas,
+                            threads=threads,
+                            same_line=group,
+                        )
+        out.free()
+        data.free()
+
+    def shifts(self) -> None:
+        """Cycles for 32 loads of each warp at once, four to each of eight rows, aligned or each shifted a little."""
+        out, data = self.gpu.buffer(1 << 16), self.gpu.buffer(1024 * MIB, 0)
+        for where, kib in (("l1", 64), ("l2", 16384), ("dram", 1 << 20)):
+            for shift in (0, 1, 8):
+                kernel = self.gpu.kernel(self.module, f"shifted_{shift}")
+                for ctas in (1, self.gpu.sms):
+                    for threads in (128, 512, 1024):
+                        values = []
+                        for _ in range(4):
+                            kernel.launch(ctas, threads, [out, data, np.uint32(kib * 8 // 2), np.int32(16)])
+                            self.gpu.synchronize()
+                            values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / 16)
+                            if where == "dram":
+                                self.gpu.kernel(self.module, "batches_8").launch(
+                                    8 * self.gpu.sms, 256, [out, data, np.uint32(1024 * MIB // 128), np.int32(256)]
+                                )
+                        self.results.add(
+                            "lives", f"shifted_{where}", values[1:], "cycles", ctas=ctas, threads=threads, words=shift
                         )
         out.free()
         data.free()

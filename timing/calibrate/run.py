@@ -70,6 +70,7 @@ STEPS = [
     "lives.batches",
     "lives.tiles",
     "lives.groups",
+    "lives.shifts",
     "grid.clocks",
 ]
 

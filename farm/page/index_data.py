@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from farm.database import RunDatabase
+from farm.observability.redact import redacted
 from farm.render import correlation_rows
 
 # Columns of a candidate on one target, in the order the page's script reads them.
@@ -42,6 +43,7 @@ def index_data(database: RunDatabase) -> dict[str, Any]:
     for row in _best_rows(database):
         key = row["family"], row["variant"]
         facts.setdefault(key, (row["group"], dict(row["parameters"] or [])))
+        row["message"] = row["message"] and redacted(row["message"])
         cells[key][row["target"]] = [compact(row[name]) for name in TARGET_COLUMNS]
     rows = []
     for key in sorted(cells, key=lambda k: (numbers.get(k[0], 0), k[1])):

@@ -235,7 +235,7 @@ class SourceView {
         const entry = this.sums.get(n + 1);
         return h("div", { class: "vrow src" + (entry ? " has" : "") + (n + 1 === this.line ? " selected" : ""), role: "row", "data-line": n + 1, title: entry ? `${entry.rows.length} instructions` : null },
           h("div", { class: "td right num", role: "cell" }, n + 1),
-          h("div", { class: "td right", role: "cell" }, entry && entry.cycles ? [h("span", { class: "meter heat" }, h("i", { style: { width: (100 * entry.cycles) / this.most + "%" } })), (100 * entry.cycles / total).toFixed(1) + " %"] : ""),
+          h("div", { class: "td right", role: "cell" }, entry && entry.cycles ? [h("span", { class: "meter heat" }, h("i", { style: { width: (100 * entry.cycles) / this.most + "%" } })), h("span", { class: "metered" }, (100 * entry.cycles / total).toFixed(1) + " %")] : ""),
           h("div", { class: "td", role: "cell" }, h("code", null, this.text[n])));
       } });
     this.list.scroller.classList.add("source");

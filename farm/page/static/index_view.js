@@ -128,7 +128,7 @@ class IndexView {
     columns.push(
       text("bound", "bound", 92, of("bound"), { title: "The busiest resource", format: (v, row) => v ?? this.cell(row, "failure") ?? "–" }),
       number("occ", "occupancy", 108, of("occupancy"), (v) => percent(v), { meter: true, names: ["occupancy"] }),
-      text("limiter", "limiter", 106, (row) => { const v = this.cell(row, "limiter"); return v && v.replaceAll("_", " "); }),
+      text("limiter", "limiter", 122, (row) => { const v = this.cell(row, "limiter"); return v && v.replaceAll("_", " "); }),
       number("regs", "regs", 56, of("registers"), (v) => v ?? "–", { names: ["registers"] }),
       number("spills", "spills", 66, of("spill_bytes"), (v) => v ? kib(v) : v === 0 ? "0" : "–", { warn: (v) => v > 0 }),
       number("smem", "shared", 82, of("shared_bytes"), (v) => v === null ? "–" : kib(v), { names: ["shared"] }),
@@ -215,7 +215,7 @@ class IndexView {
         const content = column.id === "variant" && link ? h("a", { href: link, tabindex: "-1" }, shown) : shown;
         return h("div", { class: "td" + (column.right ? " right" : "") + (column.strong ? " strong" : "") + (column.parameter ? " parameter" : "") + (column.warn && column.warn(value) ? " warn" : ""),
           role: "cell", title: column.id === "status" ? this.cell(row, "message") : null },
-          column.meter && value !== null ? h("span", { class: "meter" }, h("i", { style: { width: 100 * value + "%" } })) : null, content);
+          column.meter && value !== null ? [h("span", { class: "meter" }, h("i", { style: { width: 100 * value + "%" } })), h("span", { class: "metered" }, content)] : content);
       }));
   }
 
@@ -386,7 +386,7 @@ class IndexView {
         a.plot.append(s("path", { class: "frontline", d: path }));
       } });
     this.paretoRows = { rows, svg: () => svg };
-    card.append(svg, h("p", { class: "fine" }, `${front.length} of ${rows.length} (${tier} tier) are on the front: nothing faster needs less.`));
+    card.append(svg, h("p", { class: "fine" }, `${front.length} of ${rows.length} (${tier} tier) ${front.length === 1 ? "is" : "are"} on the front: nothing faster needs less.`));
     return card;
   }
 

@@ -38,10 +38,11 @@ function rooflinePanel(t) {
   const top = Math.max(...r.kinds.map((k) => k.roof));
   const ridge = top / (levels.length ? Math.min(...levels.map((l) => l[2])) : r.dram_bandwidth);
   const xs = [...points.map((p) => p.x), ridge];
-  const range = [Math.min(...xs) / 4, Math.max(...xs) * 4];
+  const first = top / Math.max(r.dram_bandwidth, r.l2_bandwidth); // where the steepest slope meets the roof
+  const range = [Math.min(Math.min(...xs) / 4, first / 10), Math.max(...xs) * 4]; // room for the slopes and their names
   const low = Math.min(...r.kinds.map((k) => k.rate), top / 100) / 3;
   const svg = scatter({ points, x: { log: true, range, label: "operations a byte", format: (v) => (v >= 1 ? count(v) : String(Number(v.toPrecision(2)))) },
-    y: { log: true, range: [low, top * 2], label: "operations / s", format: (v) => short(v * 1e9), left: 54 }, label: "Roofline", height: 240,
+    y: { log: true, range: [low, top * 2], label: "operations / s", format: (v) => short(v * 1e9).replace(/\.0+(?=\D|$)/, ""), left: 54 }, label: "Roofline", height: 240,
     extra: (a) => {
       for (const kind of r.kinds) a.plot.append(s("line", { class: "roof", x1: a.left, x2: a.right, y1: a.y(kind.roof), y2: a.y(kind.roof) }),
         s("text", { class: "rooflabel", x: a.right - 4, y: a.y(kind.roof) - 4, "text-anchor": "end" }, `${kind.kind} ${digits(kind.roof / 1e3, 3)} T/s`));

@@ -57,7 +57,9 @@ class Comparison:
     judgement: Judgement
     measured_a_us: float | None
     measured_b_us: float | None
-    resources: list[Change]
+    resources_a: dict[str, Any]  # RESOURCES of each side
+    resources_b: dict[str, Any]
+    resources: list[Change]  # those that differ
     stalls: list[Change]  # shares of warp-cycles, largest change first
     causes: list[str]
     similarity: float  # share of SASS lines with a counterpart
@@ -96,6 +98,8 @@ def compare(a: Variant, b: Variant) -> Comparison:
         judgement=judgement,
         measured_a_us=a.row["measured_us"],
         measured_b_us=b.row["measured_us"],
+        resources_a={name: a.row[name] for name in RESOURCES},
+        resources_b={name: b.row[name] for name in RESOURCES},
         resources=resources,
         stalls=_stall_changes(a, b),
         causes=causes(a, b, pairs),

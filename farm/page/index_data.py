@@ -81,8 +81,11 @@ def _best_rows(database: RunDatabase) -> list[dict[str, Any]]:
         SELECT r.family, r.variant, r.target, r."group", v.parameters, r.time_us, r.place,
                count(*) FILTER (r.status = 'ok') OVER (PARTITION BY r.family, r.target, r."group", r.tier) AS "of",
                r.tier, r.bound, r.occupancy, r.ctas_per_sm, r.limiter, r.waves, r.registers,
-               coalesce(r.spill_store_bytes, 0) + coalesce(r.spill_load_bytes, 0) AS spill_bytes,
-               coalesce(r.static_shared_bytes, 0) + coalesce(r.dynamic_shared_bytes, 0) AS shared_bytes,
+               -- of what did not compile nothing is known, which is not 0
+               CASE WHEN r.registers IS NOT NULL
+                    THEN coalesce(r.spill_store_bytes, 0) + coalesce(r.spill_load_bytes, 0) END AS spill_bytes,
+               CASE WHEN r.registers IS NOT NULL
+                    THEN coalesce(r.static_shared_bytes, 0) + coalesce(r.dynamic_shared_bytes, 0) END AS shared_bytes,
                r.measured_us, r.spread, r.used, r.confidence, r.expected_error, r.simulation_seconds,
                r.status, r.failure, left(r.message, ?) AS message
         FROM best_ranking r JOIN variants v USING (family, variant, target)

@@ -152,7 +152,7 @@ class Pane {
       figure("occupancy", percent(best.occupancy), `limit: ${best.limiter.replaceAll("_", " ")}`),
       figure("registers", t.code.registers ?? "–", spills ? h("span", { class: "warn" }, `spills ${spills} B`) : "no spills"),
       figure("waves", digits(best.waves, 3), `${best.ctas_per_sm} CTAs an SM`),
-      figure("confidence", best.confidence ?? "–", `${best.tier} tier, ${percent(best.executed_share, best.executed_share < 0.1 ? 1 : 0)} executed`),
+      figure("confidence", best.confidence ?? "–", `${best.tier} tier, ${percent(best.executed_share, best.executed_share < 0.001 ? 2 : best.executed_share < 0.1 ? 1 : 0)} executed`),
       figure("simulated in", seconds(best.simulation_seconds), "of CPU time"));
   }
 

@@ -111,7 +111,7 @@ class IndexView {
       number("variant", "variant", 78, (row) => row[1], String),
     ];
     if (f.within.length) columns.push(text("group", "group", 110, (row) => row[2]));
-    f.parameters.forEach((name, n) => columns.push(number("p:" + name, name, Math.min(132, Math.max(56, 30 + 8.6 * name.length)), (row) => row[3][n], (v) => v ?? "–", { parameter: true, title: name, names: [name.toLowerCase()] })));
+    f.parameters.forEach((name, n) => columns.push(number("p:" + name, name, Math.min(190, Math.max(56, 30 + 9 * name.length)), (row) => row[3][n], (v) => v ?? "–", { parameter: true, title: name, names: [name.toLowerCase()] })));
     columns.push(number("time", "time", 108, of("time_us"), time, { strong: true, tag: simulated, names: ["us"], title: "Simulated time on " + this.index.targets[this.target] }));
     columns.push(number("vs", "× best", 70, (row) => this.ok(row) ? this.cell(row, "time_us") / best.get(row[2] + "|" + this.cell(row, "tier")) : null, (v) => v === null ? "–" : v.toFixed(2), { names: ["factor"] }));
     if (this.all.some((row) => this.cell(row, "measured_us") !== null)) {

@@ -166,14 +166,15 @@ function launchPanel(t) {
   const w = t.occupancy?.waves;
   const block = (c.block_dim || "").replace(/x1(x1)?$/, "").replaceAll("x", " × ");
   const grid = (c.grid_dim || "").replace(/x1(x1)?$/, "").replaceAll("x", " × ");
+  const compiled = c.registers !== null; // of what did not, nothing is known
   const spills = (c.spill_store_bytes || 0) + (c.spill_load_bytes || 0);
   return panel("Launch", false,
     facts([
       ["grid", `${grid}  (${count(t.launch?.ctas)} CTAs)`], ["block", `${block} threads`], ["registers", c.registers === null ? null : `${c.registers} a thread`],
-      ["spills", spills ? h("b", { class: "warn" }, `${c.spill_store_bytes} B stored, ${c.spill_load_bytes} B loaded a thread`) : "none"],
-      ["shared memory", `${kib(c.static_shared_bytes || 0)} static + ${kib(c.dynamic_shared_bytes || 0)} dynamic`],
+      ["spills", !compiled ? null : spills ? h("b", { class: "warn" }, `${c.spill_store_bytes} B stored, ${c.spill_load_bytes} B loaded a thread`) : "none"],
+      ["shared memory", !compiled ? null : `${kib(c.static_shared_bytes || 0)} static + ${kib(c.dynamic_shared_bytes || 0)} dynamic`],
       ["L1 / shared split", t.occupancy ? `${kib(t.occupancy.l1_bytes)} / ${kib(t.occupancy.carveout_bytes)}` : null],
-      ["stack", c.stack_bytes ? `${c.stack_bytes} B` : "none"], ["code", c.code_bytes ? kib(c.code_bytes) : null]]),
+      ["stack", !compiled ? null : c.stack_bytes ? `${c.stack_bytes} B` : "none"], ["code", c.code_bytes ? kib(c.code_bytes) : null]]),
     w ? [h("h3", null, "Waves"), h("p", { class: "lead" }, h("b", null, digits(w.waves, 3)), ` waves of ${count(w.slots)} CTAs on ${w.sms} SMs`), wavesPicture(w),
       h("p", { class: "fine" }, w.tail ? `${w.full ? `${count(w.full)} whole, then ` : ""}${count(w.tail)} CTAs on ${count(w.slots)} slots. ` : "No tail. ",
         `The busiest SM runs ${count(w.busiest)} CTAs, the mean SM ${percent(w.efficiency)} of that.`)] : null);

@@ -29,7 +29,9 @@ def gate(
         typer.Option(help="Git ref (main, git:v1), FILE.parquet, or STORE#RUN; wins over the file's.", metavar="WHAT"),
     ] = None,
     target: Annotated[list[str] | None, typer.Option("--target", "-t", help="Only this GPU; repeat.")] = None,
-    max_slowdown: Annotated[str | None, typer.Option(help="Allowed slowdown of each variant, e.g. 3%.")] = None,
+    max_slowdown: Annotated[
+        str | None, typer.Option(help="Allowed slowdown, e.g. 3%; a sweep's or target's own stays.")
+    ] = None,
     per_target: Annotated[list[str] | None, typer.Option(help="TARGET=SHARE, e.g. l40s=5%; repeat.")] = None,
     only: Annotated[str | None, typer.Option(help="resources: compile only, no times.", metavar="resources")] = None,
     output_format: Annotated[

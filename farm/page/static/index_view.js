@@ -127,7 +127,7 @@ class IndexView {
     }
     columns.push(
       text("bound", "bound", 92, of("bound"), { title: "The busiest resource", format: (v, row) => v ?? this.cell(row, "failure") ?? "–" }),
-      number("occ", "occupancy", 108, of("occupancy"), (v) => percent(v), { meter: true, names: ["occupancy"] }),
+      number("occ", "occupancy", 114, of("occupancy"), (v) => percent(v), { meter: true, names: ["occupancy"] }),
       text("limiter", "limiter", 122, (row) => { const v = this.cell(row, "limiter"); return v && v.replaceAll("_", " "); }),
       number("regs", "regs", 56, of("registers"), (v) => v ?? "–", { names: ["registers"] }),
       number("spills", "spills", 66, of("spill_bytes"), (v) => v ? kib(v) : v === 0 ? "0" : "–", { warn: (v) => v > 0 }),

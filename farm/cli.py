@@ -127,9 +127,7 @@ def submit(
         ),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="In the background; `farm watch` follows it.")
-    ] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="In the background; `farm watch` follows it.")] = False,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let a sweep name files outside its folder.")
     ] = False,
@@ -179,18 +177,19 @@ def status(
 ) -> None:
     """How far runs have come."""
     from farm.render import as_json, print_rows
-    from farm.status import run_status
+    from farm.status import run_status, store_status
     from farm.store import open_store
 
     opened = open_store(store)
-    names = [opened.find(run).name] if run is not None else opened.runs()
-    rows = [row for name in names for row in run_status(opened.find(name))]
+    rows, unread = store_status(opened) if run is None else (run_status(opened.find(run)), [])
     if json_output:
         sys.stdout.write(as_json(rows))
-    elif not rows:
-        print(f"no runs in {opened.location}", file=sys.stderr)
-    else:
+    elif rows:
         print_rows(console(), rows)
+    elif not unread:
+        print(f"no runs in {opened.location}", file=sys.stderr)
+    for reason in unread:
+        print(f"not shown: {reason}", file=sys.stderr)
 
 
 @app.command()
@@ -242,9 +241,7 @@ def correlate(
     if form == "json":
         sys.stdout.write(as_json(rows))
     elif not rows:
-        raise FarmError(
-            f"run {database.folder.name}: no measured times to compare with (farm submit --measured FILE)"
-        )
+        raise FarmError(f"run {database.folder.name}: no measured times to compare with (farm submit --measured FILE)")
     elif groups:
         print_rows(console(), rows)
     else:

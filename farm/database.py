@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 from farm.statistics import kendall_tau
 from interpreter.errors import FarmError
 from jobs.blobs import Blobs
-from jobs.parts import Part, damaged
+from jobs.parts import Part, batches, damaged
 from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
@@ -41,6 +41,8 @@ _READING = ("AWS Error", "does not exist", "No such file", "HTTP status", "curlC
 _DAMAGED = (
     "magic bytes", "too small to be a Parquet", "TProtocolException", "Couldn't deserialize", "ecompression", "orrupt",
 )  # fmt: skip
+# errors of DuckDB that are about the SQL, whatever the files hold
+_OF_THE_QUERY = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
 
 
 class RunDatabase:
@@ -149,17 +151,35 @@ class RunDatabase:
         except duckdb.Error as error:
             text = str(error)
             if isinstance(error, duckdb.IOException) or any(word in text for word in _READING):
-                raise _CannotRead(text) from None
-            if any(word in text for word in _DAMAGED):
-                raise damaged(self.folder.blobs, "parts", error) from None
+                raise _CannotRead(text.split("\n\nLINE ")[0]) from None  # the query there is not the user's
+            part = None if isinstance(error, _OF_THE_QUERY) else self._damaged_part()
+            if part is not None or any(word in text for word in _DAMAGED):
+                raise damaged(self.folder.blobs, part or "parts", error) from None
             raise QueryError(f"query: {text}") from None
         except OSError as error:  # from pyarrow, through DuckDB
             raise _CannotRead(str(error)) from None
 
+    def _damaged_part(self) -> str | None:
+        """The first of the run's parts that cannot be read to its end: DuckDB's error does not always name it.
+
+        Of a run on this machine only: an error is not worth fetching a whole run from afar.
+        """
+        blobs = self.folder.blobs
+        for name, table in self.folder.manifest.parts.items():
+            for part in [] if name in self._without else table:
+                if blobs.local_path(part.blob) is None:
+                    return None
+                try:
+                    for _ in batches(blobs, part):
+                        pass
+                except (OSError, ValueError, FarmError):
+                    return part.blob
+        return None
+
     def _variants_view(self) -> str:
         parts = ["SELECT *"]
         for name in self.parameters:
-            parts.append(f'map_extract_value(parameters, {_text(name)}) AS {identifier(self.column_of(name))}')
+            parts.append(f"map_extract_value(parameters, {_text(name)}) AS {identifier(self.column_of(name))}")
         return f"CREATE VIEW variants AS {', '.join(parts)} FROM _variants"
 
     def _groups_view(self) -> str:

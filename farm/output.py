@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -18,10 +19,27 @@ import pyarrow.parquet as pq
 
 from farm.render import finite
 from interpreter.errors import FarmError
-from jobs.blobs import disk_errors, temporary_file
+from jobs.blobs import StorageError, disk_errors, temporary_file
 
 FORMATS = ("table", "json", "csv", "parquet", "arrow")
 BINARY = ("parquet", "arrow")
+_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+@contextlib.contextmanager
+def writing_to(named: str) -> Iterator[None]:
+    """What goes wrong with a file that the user named, as an error that begins with how it was named.
+
+    A path that cannot be is the user's (FarmError), a full or broken disk the machine's (StorageError).
+    """
+    try:
+        yield
+    except OSError as error:
+        kind = StorageError if error.errno in _MACHINE else FarmError
+        what = os.strerror(error.errno) if error.errno else str(error)
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            what = f"{error.filename} is not a folder"
+        raise kind(f"{named}: {what}") from None
 
 
 def chosen_format(form: str | None, csv_output: bool, json_output: bool, output: Path | None) -> str:

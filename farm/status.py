@@ -8,7 +8,20 @@ from typing import Any
 import pyarrow.compute as pc
 
 from farm.liveness import driver_state
+from farm.store import Store
+from interpreter.errors import FarmError
 from jobs.run_folder import RunFolder
+
+
+def store_status(store: Store) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of all runs of a store, and why others could not be read: one broken or old run does not hide the rest."""
+    rows, unread = [], []
+    for name in store.runs():
+        try:
+            rows += run_status(store.find(name))
+        except FarmError as error:
+            unread.append(str(error))
+    return rows, unread
 
 
 def run_status(folder: RunFolder) -> list[dict[str, Any]]:

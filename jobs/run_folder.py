@@ -200,8 +200,11 @@ class RunFolder:
                 raise RunError(f"run {self.name}: was changed while it was read; try again") from None
             if self._lock is None:  # the writer, in another thread, has renewed its manifest itself
                 self.load()
-            for rows in self._scan(table, columns, family, variant):
-                yield batch(rows) if batch else rows
+            try:
+                for rows in self._scan(table, columns, family, variant):
+                    yield batch(rows) if batch else rows
+            except FileNotFoundError as error:  # named by the latest manifest too: lost
+                raise self.blobs.explain(error) from None
 
     def _scan(
         self, table: str, columns: list[str] | None, family: str | None, variant: int | None

@@ -15,16 +15,16 @@ def explain(model: type[BaseModel], file: YamlFile, error: ValidationError) -> s
     problems = error.errors()
     if "fill" in problems[0]["loc"]:  # a union: pydantic reports every member, one sentence says it better
         said = [p["msg"].removeprefix("Value error, ") for p in problems if p["type"] == "value_error"]
-        place = _real_place(file, problems[0]["loc"])
+        place = _real_place(file, problems[0]["loc"], missing=False)
         place = place[: place.index("fill") + 1]
         key = ".".join(str(part) for part in place)
         return f"{file.at(place)}: {key}: {said[0] if said else _expected(place)}"
     problems.sort(key=lambda p: p["type"] != "extra_forbidden")
     problem = problems[0]
-    place = _real_place(file, problem["loc"])
+    kind = problem["type"]
+    place = _real_place(file, problem["loc"], missing=kind in ("missing", "extra_forbidden"))
     key = ".".join(str(part) for part in place)
     at = file.at(place)
-    kind = problem["type"]
     more = f" (and {len(problems) - 1} more)" if len({p["loc"][:2] for p in problems}) > 1 else ""
     if kind == "extra_forbidden":
         allowed = _keys_at(model, place[:-1])
@@ -37,6 +37,10 @@ def explain(model: type[BaseModel], file: YamlFile, error: ValidationError) -> s
     message = problem["msg"].removeprefix("Value error, ")
     if kind in ("int_type", "string_type", "float_type") or "union" in kind:
         message = _expected(place)
+    if kind == "model_type":
+        message = "should be a mapping of keys"
+    if kind == "list_type":
+        message = f"should be a list: [{value}]" if shown else "should be a list"
     return f"{at}: {key}: {message}{shown}{more}"
 
 
@@ -52,17 +56,20 @@ def _expected(place: tuple[str | int, ...]) -> str:
     return "has the wrong type"
 
 
-def _real_place(file: YamlFile, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """pydantic's location without the parts that name union members: the longest prefix that exists in the file."""
+def _real_place(file: YamlFile, location: tuple[str | int, ...], missing: bool) -> tuple[str | int, ...]:
+    """pydantic's location without the parts that name union members: those that the file does not have.
+
+    The last part stays when it is a `missing` key.
+    """
     place: list[str | int] = []
     data: Any = file.data
     for index, part in enumerate(location):
         known, value = _step(data, part)
-        missing_key = index == len(location) - 1 and isinstance(data, dict)
-        if not known and not missing_key:
-            break
-        place.append(part)
-        data = value
+        if known:
+            place.append(part)
+            data = value
+        elif missing and index == len(location) - 1 and isinstance(data, dict):
+            place.append(part)
     return tuple(place)
 
 

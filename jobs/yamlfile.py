@@ -34,8 +34,12 @@ class YamlFile:
         return str(self.path)
 
 
-def read_yaml(path: Path) -> YamlFile:
-    """Read a YAML mapping. Raises SweepError for a missing file, bad YAML, a duplicate key, or another top level."""
+SWEEP = "a sweep is a mapping of keys (name, kernel, parameters, ...)"
+
+
+def read_yaml(path: Path, expected: str = SWEEP) -> YamlFile:
+    """Read a YAML mapping. Raises SweepError for a missing file, bad YAML, a duplicate key, or another top level
+    (`expected` is said then)."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -56,7 +60,7 @@ def read_yaml(path: Path) -> YamlFile:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise SweepError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
-        raise SweepError(f"{path}: a sweep is a mapping of keys (name, kernel, parameters, ...)")
+        raise SweepError(f"{path}: {expected}")
     return YamlFile(path=path, data=data, lines=lines)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from farm.analysis.finding import BUSY
 from farm.analysis.producers import Producers
+from farm.analysis.residency import given
 from farm.analysis.sass import GLOBAL, LOCAL, SHARED, SPECIAL_FUNCTIONS, parts
 from farm.analysis.variant import REASONS, Line, Variant
-from farm.analysis.words import amount, percent, reason_words
+from farm.analysis.words import amount, bound_words, byte_count, percent, reason_words
+from timing.stalls import Stall
 
 CONFLICT = 1.25  # wavefronts a request over the ideal from which conflicts are worth a word
 SCATTER = 1.5  # sectors a request over the ideal, likewise
 ATOMIC_RELIEF = "fewer global atomics: combine within the warp or in shared memory first"
+SECOND = 0.25  # share of a line's cycles from which a second reason is explained as well
 FIRST_LINES = 8  # one line of instruction cache
 
 
@@ -43,13 +47,19 @@ def costliest(variant: Variant, count: int = 3) -> list[LineCause]:
 
 def _cause(variant: Variant, index: int, total: float, producers: Producers) -> LineCause:
     line = variant.lines[index]
-    top = int(line.stalls.argmax())
-    reason = REASONS[top]
-    share = float(line.stalls[top]) / line.cycles
+    first, second = (int(place) for place in (-line.stalls).argsort(kind="stable")[:2])
+    reason, share = REASONS[first], float(line.stalls[first]) / line.cycles
     text, relief, numbers = _explained(variant, index, reason, producers)
+    text = f"{reason} {percent(share)}: {text}"
+    also = float(line.stalls[second]) / line.cycles
+    if also >= SECOND and REASONS[second] in _WAITS:  # a line that waits for two things is told of both
+        more, other, found = _explained(variant, index, REASONS[second], producers)
+        text += f"; {REASONS[second]} {percent(also)}: {more}"
+        relief = "; ".join(dict.fromkeys(filter(None, (relief, other))))
+        numbers = found | numbers
     return LineCause(
-        line.pc, variant.place(line), line.sass, line.source_line, line.cycles / total, reason, share,
-        f"{reason} {percent(share)}: {text}", relief, numbers,
+        line.pc, variant.place(line), line.sass, line.source_line, line.cycles / total, reason, share, text, relief,
+        numbers,
     )  # fmt: skip
 
 
@@ -59,6 +69,13 @@ def _explained(variant: Variant, index: int, reason: str, producers: Producers) 
         return _scoreboard(variant, index, reason, producers)
     if reason in ("mio_throttle", "lg_throttle"):
         return _queue(variant, line, reason)
+    if reason == "not_selected":
+        issue, bound = variant.busy("issue"), variant.row["bound"]
+        text = f"its warps are {reason_words(reason)} (the issue slots are busy for {percent(issue)} of the time)"
+        if issue >= 0.5 or bound in ("issue", "latency"):
+            return text, _RELIEF[reason], {"issue_share": issue}
+        relief = f"nothing here: {bound_words(bound)}, busy for {percent(variant.busy(bound))}, holds the others up"
+        return text, relief, {"issue_share": issue}
     if reason == "math_pipe_throttle":
         opcode = parts(line.sass)[0]
         text = f"{opcode} finds its pipe still taken by earlier instructions"
@@ -69,7 +86,7 @@ def _explained(variant: Variant, index: int, reason: str, producers: Producers) 
             text = f"waits at the barrier at {variant.place(before)} for the CTA's other warps"
             worst = _worst_conflict(variant)
             if worst is None:
-                return text, _RELIEF[reason], {}
+                return text + _before_barrier(variant, before, producers), _RELIEF[reason], {}
             text += f"; among what they do, {_opcode(worst)} at {variant.place(worst)} has {conflict_words(worst)}"
             return text, conflict_relief(worst), {"ways": ways_of(worst)}
     if reason == "no_instruction" and line.executed and index < FIRST_LINES:
@@ -77,12 +94,40 @@ def _explained(variant: Variant, index: int, reason: str, producers: Producers) 
     return f"its warps are {reason_words(reason)}", _RELIEF.get(reason, ""), {}
 
 
+def _before_barrier(variant: Variant, barrier: Line, producers: Producers) -> str:
+    """What keeps warps from the barrier longest: the costliest line since the barrier before, when it stands out."""
+    since: list[tuple[float, int]] = []
+    for index, line in enumerate(variant.lines):
+        if line.pc >= barrier.pc:
+            break
+        if parts(line.sass)[0] == "BAR":
+            since = []
+        since.append((line.cycles - float(line.stalls[Stall.BARRIER] + line.stalls[Stall.NOT_SELECTED]), index))
+    cycles, slowest = max(since, default=(0.0, 0))
+    if cycles <= 0 or cycles < 0.3 * sum(value for value, _ in since):
+        return ""
+    line = variant.lines[slowest]
+    reason = REASONS[int(line.stalls.argmax())]
+    source = producers.find(slowest, reason) if "scoreboard" in reason else None
+    awaited = f" waits for {_opcode(source)}" if source is not None else ""
+    share = percent(cycles / variant.total_cycles)
+    return (
+        f"; on the way there {_opcode(line)} at {variant.place(line)}{awaited} ({reason}, {share} of all warp-cycles)"
+    )
+
+
+# reasons that say what a line waits for; the others are the scheduler's and the pipes' turns
+_WAITS = ("long_scoreboard", "short_scoreboard", "barrier", "mio_throttle", "lg_throttle")
+
+
 def _is_barrier(line: Line) -> bool:
     return line.executed > 0 and parts(line.sass)[0] in ("BAR", "WARPSYNC", "UCGABAR_WAIT", "SYNCS")
 
 
 def _or_more_warps(variant: Variant) -> str:
-    """An advice only where the SM has room for more warps."""
+    """An advice only where the SM has room for more warps, or the grid does not fill it."""
+    if given(variant) is not None:
+        return ", or more CTAs"
     return ", or more warps" if (variant.row["occupancy"] or 0.0) < 0.99 else ""
 
 
@@ -110,6 +155,8 @@ def _scoreboard(variant: Variant, index: int, reason: str, producers: Producers)
         return f"its warps are {reason_words(reason)}", relief, numbers
     at = f"{_opcode(source)} at {variant.place(source)}"
     access = source.access
+    if access is not None and access.space == LOCAL and access.kind == "store":
+        return f"waits until the spill or local store {at} has been taken", _local_relief(variant), numbers
     if access is not None and access.kind == "store":
         text = f"waits until {at} has taken the registers it stores"
         return text, "fewer or wider stores; unrolling, so that other registers come next", numbers
@@ -120,7 +167,16 @@ def _scoreboard(variant: Variant, index: int, reason: str, producers: Producers)
         if ways >= CONFLICT:
             numbers = {"ways": ways, "wavefronts": source.wavefronts}
             return f"waits for {at}, which has {conflict_words(source)}", conflict_relief(source), numbers
-        return f"waits for {at} (no bank conflict)", "loads issued earlier, several a thread in flight", numbers
+        text = f"waits for {at} (no bank conflict)"
+        busy = variant.busy("lsu")
+        if busy >= BUSY:  # then the result is late because of all accesses, however early this one is issued
+            worst = _worst_conflict(variant)
+            text += f", behind a load/store unit that is busy for {percent(busy)} of the time"
+            relief = "fewer and wider shared-memory accesses: more values a thread reused from registers"
+            if worst is not None:
+                relief += f"; no conflicts ({_opcode(worst)} at {variant.place(worst)} has {conflict_words(worst)})"
+            return text, relief, numbers | {"lsu_share": busy}
+        return text, "loads issued earlier, several a thread in flight", numbers
     if access is not None and access.space == GLOBAL:
         ratio = scatter_of(source)
         text = f"waits for {at}, with {warps:.3g} warp{'s' if warps != 1 else ''} a sub-core to hide it"
@@ -130,11 +186,58 @@ def _scoreboard(variant: Variant, index: int, reason: str, producers: Producers)
             numbers |= {"sectors_per_request": source.sectors / source.executed}
             text += f"; {_sectors(source)}"
             return text, "neighbouring lanes reading neighbouring addresses", numbers
+        memory = busy_memory(variant)
+        if memory is not None:
+            more, relief, share = memory
+            return text + more, relief, numbers | share
         relief = "loads issued earlier (unrolled, prefetched or by cp.async), more of them in flight a thread"
+        if access.width <= 4:
+            text += f"; it loads {access.width} byte{'s' if access.width != 1 else ''} a lane"
+            relief = f"wider loads (up to 16 bytes a lane), {relief}"
         return text, relief + _or_more_warps(variant), numbers
     if parts(source.sass)[0] in SPECIAL_FUNCTIONS:
         return f"waits for the special function {at}", "fewer or cheaper special functions", numbers
     return f"waits for the result of {at}", "more independent work before the result is used", numbers
+
+
+def local_bytes(variant: Variant) -> float:
+    """Bytes that local loads and stores move between registers and L1."""
+    accesses = [(line, access) for line in variant.lines if (access := line.access) is not None]
+    return sum(line.thread_executed * access.width for line, access in accesses if access.space == LOCAL)
+
+
+def l2_bytes(variant: Variant) -> float:
+    """Bytes that the whole kernel moves to and from L2."""
+    memory = variant.map("memory")
+    return memory.get("l2_read_bytes", memory.get("l2_bytes", 0.0)) + memory.get("l2_write_bytes", 0.0)
+
+
+def busy_memory(variant: Variant) -> tuple[str, str, dict[str, float]] | None:
+    """What to add, and what would relieve it, where DRAM, L2 or launching is busy all the time: waiting is for that."""
+    launch = max(variant.busy("cta_launch"), variant.busy("launch"))
+    if launch >= BUSY:
+        text = f"; CTAs start at the rate at which they are launched ({percent(launch)} of the time)"
+        return text, "fewer CTAs with more work each (several elements a thread)", {"launch_share": launch}
+    for name, fewer in (
+        ("dram", "fewer bytes from and to DRAM: narrower types, values reused, kernels fused"),
+        ("l2", "fewer bytes through L2: reuse in shared memory and registers"),
+    ):
+        share = variant.busy(name)
+        if share >= BUSY:
+            local, l2 = local_bytes(variant), l2_bytes(variant)
+            if name == "l2" and local >= 0.5 * l2:
+                text = f"; {bound_words(name)} is used up ({percent(share)} of the time), by local memory for the most"
+                return (
+                    f"{text} ({byte_count(local)} of spills or local arrays)",
+                    _local_relief(variant),
+                    {
+                        "l2_share": share,
+                        "local_bytes": local,
+                    },
+                )
+            text = f"; {bound_words(name)} is used up ({percent(share)} of the time)"
+            return text, f"{fewer} (loads issued earlier only wait longer)", {f"{name}_share": share}
+    return None
 
 
 def _local_relief(variant: Variant) -> str:
@@ -178,6 +281,9 @@ def _queue(variant: Variant, line: Line, reason: str) -> tuple[str, str, dict[st
         text = f"the {queue} queue is full; {_opcode(worst)} at {variant.place(worst)} takes {_sectors(worst)}"
         relief = "neighbouring lanes accessing neighbouring addresses there"
         return text, relief, {"sectors_per_request": worst.sectors / worst.executed}
+    memory = busy_memory(variant) if reason == "lg_throttle" else None
+    if memory is not None:
+        return f"the {queue} queue is full{memory[0]}", memory[1], memory[2]
     if access is not None and access.width < 16:
         text = f"the {queue} queue is full: accesses of {access.width} bytes a lane come faster than they are served"
         return text, "fewer and wider accesses (8 or 16 bytes a lane), values kept in registers", {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,9 @@ class Comparison:
     judgement: Judgement
     measured_a_us: float | None
     measured_b_us: float | None
-    resources: list[Change]
+    resources_a: dict[str, Any]  # RESOURCES of each side
+    resources_b: dict[str, Any]
+    resources: list[Change]  # those that differ
     stalls: list[Change]  # shares of warp-cycles, largest change first
     causes: list[str]
     similarity: float  # share of SASS lines with a counterpart
@@ -95,6 +98,8 @@ def compare(a: Variant, b: Variant) -> Comparison:
         judgement=judgement,
         measured_a_us=a.row["measured_us"],
         measured_b_us=b.row["measured_us"],
+        resources_a={name: a.row[name] for name in RESOURCES},
+        resources_b={name: b.row[name] for name in RESOURCES},
         resources=resources,
         stalls=_stall_changes(a, b),
         causes=causes(a, b, pairs),
@@ -206,7 +211,7 @@ def resource_causes(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 
 
 def _work_causes(a: Variant, b: Variant, pairs: list[Pair]) -> list[str]:
-    out = []
+    counts = []
     for name, words in (
         ("executed", "warp instructions"),
         ("wavefronts", "shared-memory wavefronts"),
@@ -217,7 +222,9 @@ def _work_causes(a: Variant, b: Variant, pairs: list[Pair]) -> list[str]:
         if before != after and (before == 0 or abs(after / before - 1) >= NOTABLE):
             change = f"{100 * (after / before - 1):+.1f} %" if before else f"0 → {after:.0f}"
             where = _most_changed(a, b, pairs, name) if after > before else ""
-            out.append(f"{words} {change}{where}")
+            counts.append((abs(after / before - 1) if before else math.inf, f"{words} {change}{where}"))
+    # what grew most first: its line is the one that reports point at
+    out = [text for _, text in sorted(counts, key=lambda count: -count[0])]
     first, second = a.map("memory"), b.map("memory")
     for name, words in (("dram_read_bytes", "DRAM reads"), ("dram_write_bytes", "DRAM writes")):
         before, after = first.get(name, 0.0), second.get(name, 0.0)

@@ -96,6 +96,11 @@ class Variant:
     def total_cycles(self) -> float:
         return sum(line.cycles for line in self.lines)
 
+    def busy(self, resource: str) -> float:
+        """Share of the estimated time that a resource is busy; a bound may round to a little more than all of it."""
+        time_us = self.row["time_us"]
+        return min(1.0, self.map("bounds_us").get(resource, 0.0) / time_us) if time_us else 0.0
+
     def mix(self) -> dict[str, float]:
         """Share of all warp-cycles a stall reason has, largest first; empty when nothing was simulated."""
         total = self.total_cycles

@@ -88,6 +88,9 @@ def _print_variants(out: Console, comparisons: list[Comparison], everything: boo
     measured = any(c.measured_a_us is not None and c.measured_b_us is not None for c in comparisons)
     for name in ("target", f"A {comparisons[0].a} us", f"B {comparisons[0].b} us", "change", "verdict", "sure from"):
         table.add_column(name, justify="left" if name in ("target", "verdict") else "right", overflow="fold")
+    facts = [name for name in ("registers", "spill B", "occupancy") if any(_fact(c, name) for c in comparisons)]
+    for name in facts:
+        table.add_column(name, justify="right")
     if measured:
         table.add_column("measured change", justify="right")
     for c in comparisons:
@@ -98,6 +101,7 @@ def _print_variants(out: Console, comparisons: list[Comparison], everything: boo
             f"{100 * (c.ratio - 1):+.1f} %",
         ]
         cells += [Text(c.judgement.verdict, STYLES[c.judgement.verdict]), f"{100 * c.judgement.threshold:g} %"]
+        cells += [_fact(c, name) for name in facts]
         if measured:
             real = c.measured_b_us / c.measured_a_us - 1 if c.measured_a_us and c.measured_b_us else None
             cells.append("-" if real is None else f"{100 * real:+.1f} %")
@@ -111,13 +115,32 @@ def _print_variants(out: Console, comparisons: list[Comparison], everything: boo
     _print_sass(out, c, everything)
 
 
+def _fact(c: Comparison, name: str) -> str:
+    """A resource of both sides on one target, "" where neither has any."""
+
+    def of(side: dict[str, Any]) -> str:
+        if name == "occupancy":
+            return "-" if side["occupancy"] is None else f"{100 * side['occupancy']:.0f} %"
+        if name == "spill B":
+            return str((side["spill_store_bytes"] or 0) + (side["spill_load_bytes"] or 0))
+        return "-" if side["registers"] is None else str(side["registers"])
+
+    a, b = of(c.resources_a), of(c.resources_b)
+    if {a, b} == {"0"}:
+        return ""
+    return a if a == b else f"{a} → {b}"
+
+
 def _print_changes(out: Console, c: Comparison) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, justify in (("", "left"), ("A", "right"), ("B", "right"), ("change", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for change in c.resources:
         numbers = isinstance(change.before, int | float) and isinstance(change.after, int | float)
-        delta = f"{change.after - change.before:+.3g}" if numbers else ""
+        delta = ""
+        if numbers:
+            difference = change.after - change.before
+            delta = f"{difference:+.3g}" if isinstance(difference, float) else f"{difference:+d}"
         table.add_row(change.name, _value(change.before), _value(change.after), delta)
     for change in c.stalls:
         if abs(change.after - change.before) >= 0.01:
@@ -173,7 +196,7 @@ def _print_runs(out: Console, a: str, b: str, found: PairedRuns) -> None:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
     for name, justify in (
         ("family", "left"), ("variant", "left"), ("target", "left"), ("A us", "right"), ("B us", "right"),
-        ("change", "right"), ("verdict", "left"), ("causes", "left"),
+        ("change", "right"), ("verdict", "left"), ("sure from", "right"), ("causes", "left"),
     ):  # fmt: skip
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for (family, parameters, target), c in sorted(found.comparisons, key=lambda pair: -abs(math.log(pair[1].ratio))):
@@ -185,6 +208,7 @@ def _print_runs(out: Console, a: str, b: str, found: PairedRuns) -> None:
             microseconds(c.time_b_us),
             f"{100 * (c.ratio - 1):+.1f} %",
             Text(c.judgement.verdict, STYLES[c.judgement.verdict]),
+            f"{100 * c.judgement.threshold:g} %",
             Text("; ".join(c.causes[:3])),
         )
     if found.comparisons:

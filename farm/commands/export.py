@@ -29,6 +29,7 @@ def export(
     """Write a run's times of one GPU in another tool's format. Simulated times say so in the file."""
     from farm.interchange.kernel_tuner import write_t4
     from farm.interchange.triton import write_autotune
+    from farm.output import writing_to
 
     if output_format not in FORMATS:
         raise FarmError(f"format {output_format}: one of {', '.join(FORMATS)}")
@@ -46,8 +47,9 @@ def export(
     if output is None:
         sys.stdout.write(text)
     else:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8")
+        with writing_to(f"-o {output}"):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(text, encoding="utf-8")
         print(f"{len(rows)} variants of {chosen} on {gpu}: {output}", file=sys.stderr)
 
 

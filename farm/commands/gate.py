@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +29,9 @@ def gate(
         typer.Option(help="Git ref (main, git:v1), FILE.parquet, or STORE#RUN; wins over the file's.", metavar="WHAT"),
     ] = None,
     target: Annotated[list[str] | None, typer.Option("--target", "-t", help="Only this GPU; repeat.")] = None,
-    max_slowdown: Annotated[str | None, typer.Option(help="Allowed slowdown of each variant, e.g. 3%.")] = None,
+    max_slowdown: Annotated[
+        str | None, typer.Option(help="Allowed slowdown, e.g. 3%; a sweep's or target's own stays.")
+    ] = None,
     per_target: Annotated[list[str] | None, typer.Option(help="TARGET=SHARE, e.g. l40s=5%; repeat.")] = None,
     only: Annotated[str | None, typer.Option(help="resources: compile only, no times.", metavar="resources")] = None,
     output_format: Annotated[
@@ -59,6 +63,7 @@ def gate(
     from farm.gate.evaluate import Evaluation
     from farm.gate.reports import FORMATS
     from farm.gate.run import run_gate
+    from farm.output import writing_to
     from farm.render import as_json
 
     if schema:
@@ -68,21 +73,39 @@ def gate(
     if output_format not in FORMATS:
         raise FarmError(f"--format {output_format}: one of {', '.join(FORMATS)}")
     chosen = _with_options(load_gate(config), baseline, target, max_slowdown, per_target, only)
+    # a place that cannot be written is said before the work, not after it
+    for named, path in _destinations(reports, write_baseline, work):
+        with writing_to(named):
+            (path if path == work else path.parent).mkdir(parents=True, exist_ok=True)
+            if path != work and path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "is a folder")
     result = run_gate(chosen, Evaluation(console(stderr=True), jobs, work), write_baseline)
     if result is None:
         print(f"baseline written: {write_baseline}", file=sys.stderr)
         return
     for name, file in reports:
         content = FORMATS[name](result)
-        if name == "summary" and file == os.environ.get(SUMMARY):
-            with open(file, "a", encoding="utf-8") as summary:
-                summary.write(content + "\n")
-        else:
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
-            Path(file).write_text(content, encoding="utf-8")
+        with writing_to(f"--report {name}={file}"):
+            if name == "summary" and file == os.environ.get(SUMMARY):
+                with open(file, "a", encoding="utf-8") as summary:
+                    summary.write(content + "\n")
+            else:
+                Path(file).write_text(content, encoding="utf-8")
     sys.stdout.write(FORMATS[output_format](result))
     if not result.ok:
         raise typer.Exit(1)
+
+
+def _destinations(
+    reports: list[tuple[str, str]], baseline: Path | None, work: Path | None
+) -> Iterator[tuple[str, Path]]:
+    """How each thing to be written was named, and where it goes."""
+    for name, file in reports:
+        yield f"--report {name}={file}", Path(file)
+    if baseline is not None:
+        yield f"--write-baseline {baseline}", baseline
+    if work is not None:
+        yield f"--work {work}", work
 
 
 def _report(text: str) -> tuple[str, str]:

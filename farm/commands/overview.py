@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from farm.commands.names import StoreOption
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -19,10 +21,7 @@ def overview(
         Path, typer.Option("--output", "-o", help="Folder, or one file when it ends in .html.", metavar="DIR|FILE")
     ] = Path("farm-overview"),
     pages: Annotated[bool, typer.Option("--pages", help="Also each run's own pages, linked.")] = False,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", help="Folder or file:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
-    ] = None,
+    store: StoreOption = None,
 ) -> None:
     """All runs of a store as self-contained HTML: best times and correlation from run to run, failures.
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from farm.commands.names import StoreOption, family_of
 from interpreter.errors import FarmError
 
 
@@ -30,18 +31,18 @@ def page(
         int, typer.Option("--pages", min=0, help="Candidates of each family and target that get a page, best first.")
     ] = 40,
     everything: Annotated[bool, typer.Option("--all", help="A page for every candidate.")] = False,
-    family: Annotated[str | None, typer.Option("--family", help="Family of variants named by number alone.")] = None,
-    store: Annotated[
+    family: Annotated[
         str | None,
-        typer.Option("--store", help="Folder or file:// URI of the runs (default: FARM_STORE, else ./farm-runs)."),
+        typer.Option("--family", help="Family of variants named by number alone; without any, of all pages made."),
     ] = None,
+    store: StoreOption = None,
 ) -> None:
     """A run as self-contained HTML: all candidates, and for each its panels and SASS on every target.
 
     Prints the file to open. It needs no network and no server: open it from disk or from a CI artefact.
     """
     from farm.database import RunDatabase
-    from farm.page.write import write_pages
+    from farm.page.write import best_candidates, write_pages
     from farm.store import open_store
 
     name, _, number = run.rpartition(":")
@@ -49,14 +50,19 @@ def page(
     if name and re.fullmatch(r"\d+", number):
         run, named = name, [number, *named]
     database = RunDatabase(open_store(store).find(run))
+    if family is not None:
+        family = family_of(database, family)
+    count = sys.maxsize if everything else pages
     chosen = [_candidate(text, family, list(database.folder.manifest.families), run) for text in named]
+    if family is not None and not named:
+        chosen = [candidate for candidate in best_candidates(database, count) if candidate[0] == family]
     shown = sys.stderr.isatty()
 
     def progress(done: int, of: int) -> None:
         if shown:
             print(f"\r{done} of {of} pages", end="" if done < of else "\n", file=sys.stderr, flush=True)
 
-    written = write_pages(database, output, chosen, pages=sys.maxsize if everything else pages, progress=progress)
+    written = write_pages(database, output, chosen, pages=count, progress=progress)
     size = f"{written.bytes / 1e6:.1f} MB"
     print(f"{written.candidates} candidates, {written.pages} with a page of their own, {size}", file=sys.stderr)
     print(written.path)

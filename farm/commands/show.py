@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from farm.commands.names import (
     FamilyOption,
@@ -77,6 +78,9 @@ def show(
         )
         sys.stdout.write(as_json({"variant": row, "instructions": lines}))
     else:
-        print_figures(console(), row)
+        out = console()
+        out.print(f"{escape(chosen.label)} {escape(chosen.family)} on {escape(chosen.target)}", style="bold", end="")
+        out.print(": every number is simulated, except measured ones", style="dim", highlight=False)
+        print_figures(out, row)
         if chosen.lines:
             print_sass(console(), chosen, measured_shares(database, chosen))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from farm.analysis.variant import Line, Variant, VariantTable
 from farm.database import RunDatabase
 from farm.gate.config import Gate, GateError
 from farm.gate.evaluate import Side, key_of
+from farm.output import writing_to
 from farm.store import open_store
 from interpreter.errors import FarmError
 from jobs.tables import STALL_COLUMNS
@@ -71,7 +73,10 @@ def checkout(folder: Path, ref: str, scratch: Path) -> Iterator[tuple[Path, str]
 
     Without a common ancestor it is `ref` itself. Hooks do not run. Raises GitError; OSError when git is not there.
     """
-    top = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
+    try:
+        top = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
+    except GitError as error:
+        raise GitError(f"baseline git {ref}: {folder} is in no git repository ({error})") from None
     try:
         commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
     except GitError:
@@ -113,9 +118,10 @@ def write_baseline(path: Path, side: Side, gate: Gate) -> None:
     schema = SCHEMA.with_metadata({_KEY: json.dumps(about, sort_keys=True).encode()})
     table = pa.Table.from_pylist(rows, schema=schema)
     temporary = path.with_name(f".{path.name}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, temporary, compression="zstd", compression_level=9)
-    temporary.replace(path)
+    with writing_to(f"--write-baseline {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, temporary, compression="zstd", compression_level=9)
+        temporary.replace(path)
 
 
 def _as_row(variant: Variant) -> dict[str, Any]:
@@ -145,10 +151,19 @@ def read_baseline(path: Path, gate: Gate) -> Side:
         table = file.read()
     except FileNotFoundError:
         raise GateError(f"{path}: no such baseline; make it with farm gate --write-baseline {path}") from None
-    except (pa.ArrowInvalid, pa.ArrowException) as error:
+    except pa.ArrowInvalid as error:
         raise GateError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
+    except (pa.ArrowException, OSError) as error:
+        if path.is_dir():
+            raise GateError(f"{path}: is a folder, not a Parquet file") from None
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise GateError(f"{path}: damaged: {reason}. Restore it, or write it again with --write-baseline") from None
     try:
         about = json.loads((table.schema.metadata or {})[_KEY])
+        if set(SCHEMA.names) - set(table.column_names):
+            raise KeyError(_KEY)
     except (KeyError, ValueError):
         raise GateError(f"{path}: not a baseline of a gate (write one with farm gate --write-baseline)") from None
     if about.get("format") != FORMAT:
@@ -156,9 +171,11 @@ def read_baseline(path: Path, gate: Gate) -> Side:
             f"{path}: baseline of format {about.get('format')}, this program reads {FORMAT}: write it again"
         )
     for name, wanted in (("l2", gate.l2), ("tier", gate.last_tier())):
-        if about[name] != wanted:
-            raise GateError(f"{path}: baseline with {name} {about[name]}, the gate has {name} {wanted}: write it again")
-    side = Side(model=about["model"], label=str(path))
+        if about.get(name) != wanted:
+            raise GateError(
+                f"{path}: baseline with {name} {about.get(name)}, the gate has {name} {wanted}: write it again"
+            )
+    side = Side(model=about.get("model", ""), label=str(path))
     for row in table.to_pylist():
         variant = Variant(
             path.name, row["family"], row["variant"], row["target"], {**row, **_NONE},

@@ -116,6 +116,10 @@ class Gate(_Model):
     def folder(self) -> Path:
         return self.path.parent
 
+    def at(self, *place: str | int) -> str:
+        """'file:line' of a key, for errors."""
+        return self._file.at(place)
+
     def last_tier(self) -> str:
         """The tier whose estimates are compared; resources need the first alone."""
         return "static" if self.only == "resources" else self.tier
@@ -134,7 +138,7 @@ def load_gate(path: Path) -> Gate:
         path = path / CONFIG
     if not path.is_file():
         raise GateError(f"{path}: no such file; a gate needs one that names sweeps and a baseline (docs/gate.md)")
-    file = read_yaml(path)
+    file = read_yaml(path, "a gate is a mapping of keys (baseline, sweeps, targets, max_slowdown, ...; docs/gate.md)")
     try:
         gate = Gate.model_validate(file.data)
     except ValidationError as error:

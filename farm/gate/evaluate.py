@@ -68,6 +68,9 @@ def evaluate(gate: Gate, folder: Path, scratch: Path, how: Evaluation, lenient: 
         if lenient and not _complete(file, entry is None):
             side.missing.append(name)
             continue
+        if entry is not None and not file.is_file():
+            lacks = "holds no sweep.yaml" if path.is_dir() else "no such file or folder"
+            raise GateError(f"{gate.at('sweeps', position)}: sweeps: {entry.path}: {lacks}")
         _evaluate_one(gate, side, position, file, entry, folder, scratch, how)
     _prune(Path(how.folder()))
     return side

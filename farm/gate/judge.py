@@ -13,6 +13,7 @@ from farm.analysis.compare import causes, resource_causes
 from farm.analysis.variant import Variant
 from farm.gate.config import Gate, GateError, Resources
 from farm.gate.evaluate import Key, Side
+from farm.observability.redact import redacted
 
 ROUNDING = 1e-9
 OK, SLOWER, MORE, BROKEN, FASTER = "ok", "slower", "resources", "broken", "faster"
@@ -201,7 +202,7 @@ def _time(gate: Gate, variant: Variant) -> float | None:
 
 def _reason(variant: Variant) -> str:
     message = (variant.row["message"] or "no estimate").splitlines()
-    return f"{variant.row['failure'] or 'failed'}: {message[0]}"
+    return f"{variant.row['failure'] or 'failed'}: {redacted(message[0])}"  # reports are published
 
 
 def _facts(variant: Variant) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farm.interchange.records import FAILURES, InterchangeError, Record, Records, finite, parse_json, spread_of
+from farm.interchange.records import FAILURES, InterchangeError, Record, Records, finite, parse_json, spread_of, steady
 
 T4_VERSION = "1.0.0"
 _MICROSECONDS = {
@@ -68,7 +68,7 @@ def read_cache(path: Path, text: str) -> Records:
             runs = [1e3 * value for one in entry.get("times") or [] if (value := finite(one)) is not None]
             record.time_us = 1e3 * time
             if runs:
-                _, record.min_us, record.spread = spread_of(runs)
+                _, record.min_us, record.spread = spread_of(steady(runs))
             record.clock_mhz = finite(entry.get("core_freq"))
         records.append(record)
     notes = [] if objective == "time" else [f"tuned for {objective}; the times are taken all the same"]
@@ -112,7 +112,7 @@ def _t4_record(place: str, entry: Any, unit: str) -> Record:
             raise InterchangeError(f"{place}: the unit of time is {own!r} (one of {', '.join(_MICROSECONDS)})")
         record.time_us = value * _MICROSECONDS[own]
     if runs:
-        median, record.min_us, record.spread = spread_of(runs)
+        median, record.min_us, record.spread = spread_of(steady(runs))
         record.time_us = median if record.time_us is None else record.time_us
     if record.time_us is None:
         raise InterchangeError(f"{place}: neither a measurement called time nor times.runtimes gives a time")

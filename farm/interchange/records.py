@@ -78,6 +78,17 @@ def finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) and value > 0 else None
 
 
+STEADY_FROM = 5  # repeated times from which a slow first one is taken for a cold one
+
+
+def steady(times: Sequence[float]) -> Sequence[float]:
+    """Repeated times without the first where that is the slowest of several: clocks and caches were cold then.
+
+    Kernel Tuner's first run is 10 % longer as a rule, and says nothing of how far the others can be trusted.
+    """
+    return times[1:] if len(times) >= STEADY_FROM and times[0] == max(times) else times
+
+
 def spread_of(times: Sequence[float]) -> tuple[float, float, float | None]:
     """(median, minimum, (max - min) / median) of repeated times; no spread for a single one."""
     median = statistics.median(times)

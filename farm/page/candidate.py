@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from farm.database import RunDatabase
+from farm.observability.redact import redacted
 from farm.page.code import Listing, analyse
 from farm.page.flow import members
 from farm.page.index_data import compact
 from farm.page.register_use import register_name
+from farm.page.sources import source_texts
 from farm.page.what_if import Footprint, occupancy_panel
 from farm.page.work_done import roofline, traffic
 from interpreter.errors import FarmError
-from jobs.run_folder import Family
-from jobs.sweep import load_sweep
 from jobs.tables import STALL_COLUMNS
 from timing.target import Target, load_target
 
@@ -30,7 +29,6 @@ _CODE = (
     "static_shared_bytes", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "code_bytes", "compile_seconds",
     "barriers",
 )  # fmt: skip
-MAX_SOURCE_BYTES = 512 << 10
 
 
 def candidate_data(database: RunDatabase, family: str, variant: int) -> dict[str, Any]:
@@ -88,7 +86,7 @@ def candidate_data(database: RunDatabase, family: str, variant: int) -> dict[str
         "names": dict(rows[0]["names"] or []),
         "targets": targets,
         "codes": codes,
-        "sources": candidate_sources(known, codes),
+        "sources": source_texts(database.folder, known, (name for code in codes.values() for name in code["files"])),
     }
 
 
@@ -165,7 +163,9 @@ def _on_target(
         "launch": {"ctas": grid, "threads": block},
         "listing": code,
         "tiers": [{name: compact(e[name]) for name in _FIGURES} for e in good],
-        "failures": [{name: e[name] for name in ("tier", "failure", "message")} for e in failed],
+        "failures": [
+            {"tier": e["tier"], "failure": e["failure"], "message": redacted(e["message"] or "")} for e in failed
+        ],
         "place": place and {name: compact(place[name]) for name in ("place", "of", "best_us", "best_variant")},
     }
     if row["measured_us"] is not None:
@@ -268,29 +268,3 @@ def _compacted(value: Any) -> Any:
     if isinstance(value, list):
         return [_compacted(inner) for inner in value]
     return compact(value)
-
-
-def candidate_sources(family: Family, codes: dict[str, Any]) -> dict[str, Any]:
-    """Text of the source files that lines name, if the sweep is still as it was when the run was made."""
-    files = sorted({name for code in codes.values() for name in code["files"]})
-    if not files:
-        return {}
-    try:
-        sweep = load_sweep(Path(family.path), allow_outside=True)
-        if sweep.digest() != family.identity.get("sweep"):
-            return {}
-    except (FarmError, OSError):
-        return {}
-    source = sweep.kernel.source
-    folder = (sweep.folder / source).parent if source is not None else sweep.folder
-    found: dict[str, Any] = {}
-    for name in files:
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder.resolve()):  # names come from the run: no other files get into a page
-            continue
-        try:
-            if path.stat().st_size <= MAX_SOURCE_BYTES:
-                found[name] = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue
-    return found

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from farm.database import RunDatabase
+from farm.observability.redact import redacted
 from farm.render import correlation_rows
 
 # Columns of a candidate on one target, in the order the page's script reads them.
@@ -42,6 +43,7 @@ def index_data(database: RunDatabase) -> dict[str, Any]:
     for row in _best_rows(database):
         key = row["family"], row["variant"]
         facts.setdefault(key, (row["group"], dict(row["parameters"] or [])))
+        row["message"] = row["message"] and redacted(row["message"])
         cells[key][row["target"]] = [compact(row[name]) for name in TARGET_COLUMNS]
     rows = []
     for key in sorted(cells, key=lambda k: (numbers.get(k[0], 0), k[1])):
@@ -79,8 +81,11 @@ def _best_rows(database: RunDatabase) -> list[dict[str, Any]]:
         SELECT r.family, r.variant, r.target, r."group", v.parameters, r.time_us, r.place,
                count(*) FILTER (r.status = 'ok') OVER (PARTITION BY r.family, r.target, r."group", r.tier) AS "of",
                r.tier, r.bound, r.occupancy, r.ctas_per_sm, r.limiter, r.waves, r.registers,
-               coalesce(r.spill_store_bytes, 0) + coalesce(r.spill_load_bytes, 0) AS spill_bytes,
-               coalesce(r.static_shared_bytes, 0) + coalesce(r.dynamic_shared_bytes, 0) AS shared_bytes,
+               -- of what did not compile nothing is known, which is not 0
+               CASE WHEN r.registers IS NOT NULL
+                    THEN coalesce(r.spill_store_bytes, 0) + coalesce(r.spill_load_bytes, 0) END AS spill_bytes,
+               CASE WHEN r.registers IS NOT NULL
+                    THEN coalesce(r.static_shared_bytes, 0) + coalesce(r.dynamic_shared_bytes, 0) END AS shared_bytes,
                r.measured_us, r.spread, r.used, r.confidence, r.expected_error, r.simulation_seconds,
                r.status, r.failure, left(r.message, ?) AS message
         FROM best_ranking r JOIN variants v USING (family, variant, target)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from farm.database import RunDatabase
+from farm.observability.redact import redacted
+from farm.output import writing_to
 from farm.page.html import OVERVIEW_SCRIPTS, render, write_page
 from farm.page.index_data import compact
 from farm.page.write import Written, version, write_pages
@@ -20,6 +22,8 @@ _FAILURES = 12  # rows a run
 
 class Runs(Protocol):
     """What is needed of a store."""
+
+    location: str
 
     def runs(self) -> list[str]:
         """Names of the runs, the latest last."""
@@ -41,7 +45,7 @@ def write_overview(
     """
     names = store.runs()
     if not names:
-        raise FarmError("the store holds no runs (begin with `farm submit SWEEP`)")
+        raise FarmError(f"the store {store.location} holds no runs (begin with `farm submit SWEEP`)")
     single = output.suffix.lower() in (".html", ".htm")
     if single and pages:
         raise FarmError(f"-o {output}: pages of the runs need a folder, not a file")
@@ -58,16 +62,14 @@ def write_overview(
                 size += write_pages(database, output / name).bytes
                 run["page"] = f"{name}/index.html"
         except FarmError as error:
-            data["runs"].append({"run": name, "problem": str(error)})
+            data["runs"].append({"run": name, "problem": redacted(str(error))})
         if progress is not None:
             progress(n + 1, len(names))
     title = f"{len(names)} runs"
     html = render("page.html", data, OVERVIEW_SCRIPTS, title=title, run=title, version=version(), keys=False)
     path = output if single else output / "index.html"
-    try:
+    with writing_to(f"-o {output}"):
         size += write_page(path, html)
-    except OSError as error:
-        raise FarmError(f"-o {output}: {error.strerror or error}") from None
     return Written(path, len(names) if pages else 0, len(names), size)
 
 
@@ -92,11 +94,11 @@ def _add(data: dict[str, Any], database: RunDatabase) -> dict[str, Any]:
         **counts,
         "simulation_seconds": compact(spent["seconds"]),
         "failures": [
-            {key: compact(value) for key, value in row.items()}
+            {**{key: compact(value) for key, value in row.items()}, "message": redacted(row["message"] or "")}
             for row in database.rows(
                 """
                 SELECT family, target, failure, count(*) AS variants,
-                       mode(left(split_part(message, chr(10), 1), 240)) AS message
+                       mode(left(split_part(message, chr(10), 1), 400)) AS message
                 FROM best_ranking WHERE status <> 'ok' GROUP BY ALL ORDER BY variants DESC, family, target LIMIT ?
                 """,
                 [_FAILURES],

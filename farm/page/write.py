@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from farm.database import RunDatabase
+from farm.output import writing_to
 from farm.page.candidate import candidate_data
 from farm.page.html import PAGE_SCRIPTS, render, write_page
 from farm.page.index_data import index_data
@@ -73,12 +74,10 @@ def write_pages(
     if not single and output.exists() and not output.is_dir():
         raise FarmError(f"-o {output}: is a file, not a folder; for one file give it a name that ends in .html")
     common = _common(database)
-    try:
+    with writing_to(f"-o {output}"):
         if single:
             return _one_file(database, output, wanted, common, bool(chosen), progress)
         return _folder(database, output, wanted, common, progress)
-    except OSError as error:
-        raise FarmError(f"-o {output}: {error.strerror or error}") from None
 
 
 def best_candidates(database: RunDatabase, pages: int) -> list[tuple[str, int]]:

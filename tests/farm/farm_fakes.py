@@ -99,6 +99,17 @@ def evaluate_batch(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantRes
             yield "done", index, result_of(item)
 
 
+def evaluate_with_a_telltale(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
+    """Mishap 1 fails with a message that holds a secret of the environment, as a library's might."""
+    for index, item in enumerate(items):
+        yield "begin", index, None
+        if dict(item.names).get("MISHAP") == 1:
+            text = "PUT refused: key planted+secret/access0key, Authorization: AWS4 Credential=AKIAPLANTEDPLANTED12"
+            yield "done", index, failed_result(item, "runtime", text)
+        else:
+            yield "done", index, result_of(item)
+
+
 def evaluate_with_mishaps(items: list[WorkItem]) -> Iterator[tuple[str, int, VariantResult | None]]:
     """Mishap 1 kills the worker, mishap 2 never ends."""
     for index, item in enumerate(items):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import farm_fakes
@@ -88,6 +89,16 @@ def test_status(run: str, command) -> None:
     assert (first["state"], first["variants"], first["sampled"], first["why"]) == ("complete", 6, 5, "1 compile")
     code, out, _ = command("status")
     assert code == 0 and run in out
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: str, command) -> None:
+    old = Path(os.environ["FARM_STORE"]) / "old"
+    old.mkdir()
+    (old / "manifest.json").write_text('{"schema_version": 1}')
+    code, out, err = command("status")
+    assert code == 0 and run in out and "not shown: " in err and "old: tables of schema version 1" in err
+    code, _, err = command("status", "old")
+    assert code == 2 and "schema version 1" in err
 
 
 def test_a_run_of_two_sweeps(toy: Path, fake: Path, command, tmp_path: Path) -> None:

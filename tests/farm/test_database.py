@@ -107,6 +107,28 @@ def test_a_damaged_part_is_the_storage_s_fault(harm: str, store: Store) -> None:
         RunDatabase(folder).rows("SELECT sum(time_us), max(family) FROM estimates")
 
 
+def test_the_damaged_or_missing_part_is_named(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    with store.folder("r").writing() as writer:
+        writer.add(estimates(*range(50)).tables())
+    folder = store.find("r")
+    (part,) = folder.manifest.parts["estimates"]
+    path = tmp_path / "r" / part.blob
+    content = bytearray(path.read_bytes())
+    for harm in (0x5A, 0xFF, 0x13):  # each another error of DuckDB's
+        path.write_bytes(
+            bytes(b ^ harm if n in range(len(content) // 4, len(content) // 2) else b for n, b in enumerate(content))
+        )
+        with pytest.raises(StorageError, match=f"{part.blob}: damaged"):
+            RunDatabase(folder).rows("SELECT * FROM estimates")
+    path.unlink()
+    with pytest.raises(StorageError) as missing:
+        RunDatabase(folder).rows("SELECT * FROM estimates")
+    assert path.name in str(missing.value) and "LINE 1" not in str(missing.value)
+    with pytest.raises(StorageError, match=path.name):
+        folder.read("estimates")
+
+
 def test_errors_in_the_middle_of_a_stream_are_told_apart(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with store.folder("r").writing() as writer:
         writer.add(estimates(*range(300)).tables())

@@ -154,6 +154,11 @@ def test_diff_of_two_variants(run: str, command) -> None:
     assert "bound issue → lsu" in found["causes"]
     code, out, _ = command("diff", f"{run}:0", f"{run}:7")
     assert "FASTER" in out and "lines only in A" in out and "simulated" in out
+    a, b = found["resources_b"], found["resources_a"]  # the other way round here
+    for name in ("sure from", "registers", "occupancy"):
+        assert name in out
+    assert f"{a['registers']} → {b['registers']}" in out and f"{100 * b['occupancy']:.0f} %" in out
+    assert f"{b['code_bytes'] - a['code_bytes']:+d}" in out
     code, out, _ = command("diff", f"{run}:0", f"{run}:7", "--sass")
     assert "EXIT" in out
     assert command("diff", run, f"{run}:7")[0] == 2
@@ -173,4 +178,5 @@ def test_diff_of_two_runs_with_other_flags(run: str, command, tmp_path: Path) ->
     assert rows[3]["judgement"]["verdict"] == "SAME"  # needed no more than 24 registers
     assert any(cause.startswith("registers 32 → 24") for cause in rows[4]["causes"])
     code, out, _ = command("diff", run, "capped")
-    assert code == 0 and "geometric mean of B/A" in out
+    assert code == 0 and "geometric mean of B/A" in out and "sure from" in out
+    assert all(f"{100 * row['judgement']['threshold']:g} %" in out for row in rows.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -9,12 +10,17 @@ import subprocess
 from pathlib import Path
 
 import farm_fakes
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import s3_server
 from test_end_to_end import _nvcc
 
 import farm.submit
+from farm.analysis.compare import causes
+from farm.analysis.variant import Line, Variant
 from jobs.run_folder import RunFolder
+from timing.stalls import N_STALLS
 
 DATA = Path(__file__).parents[1] / "data" / "gate"
 GATE = "baseline: {git: main}\nsweeps: [toy]\n"
@@ -152,7 +158,7 @@ def test_one_family_of_two_that_compares_nothing_fails(repository: Path, command
     assert code == 1 and "other: nothing was compared" in out
 
 
-def test_baseline_from_a_file(repository: Path, command) -> None:
+def test_baseline_from_a_file(repository: Path, cache: Path, command) -> None:
     assert command("gate", "--jobs", 1, "--write-baseline", "base/gate.parquet")[0] == 0
     assert pq.read_metadata("base/gate.parquet").num_rows == 8
     first = Path("base/gate.parquet").read_bytes()
@@ -165,8 +171,23 @@ def test_baseline_from_a_file(repository: Path, command) -> None:
     (repository / ".farm.yaml").write_text("baseline: {parquet: base/gate.parquet}\nsweeps: [toy]\nl2: cold\n")
     code, _, err = command("gate", "--jobs", 1)
     assert code == 2 and "baseline with l2 warm" in err
-    (repository / "base" / "gate.parquet").write_bytes(b"no Parquet")
-    assert "not a Parquet file" in command("gate", "--jobs", 1)[2]
+    path = repository / "base" / "gate.parquet"
+    content = bytearray(path.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    for harm, words in (
+        (b"no Parquet", "not a Parquet file"),
+        (bytes(content[: len(content) // 2]), "not a Parquet file"),
+        (bytes(content), "gate.parquet: damaged"),
+    ):
+        path.write_bytes(harm)
+        code, out, err = command("gate", "--jobs", 1)
+        assert code == 2 and out == "" and words in err and err.count("\n") == 1, err
+    pq.write_table(pq.read_table(next(cache.rglob("estimates-*.parquet"))), path)
+    assert "not a baseline of a gate" in command("gate", "--jobs", 1)[2]
+    path.unlink()
+    path.mkdir()
+    code, _, err = command("gate", "--jobs", 1)
+    assert code == 2 and "is a folder, not a Parquet file" in err
 
 
 def test_a_baseline_of_another_simulator(repository: Path, command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +222,54 @@ def test_baseline_from_a_store(repository: Path, command, tmp_path: Path) -> Non
     assert code == 2 and "#RUN" in err
 
 
+def test_baseline_from_s3(repository: Path, command, s3: s3_server.Proxy) -> None:
+    """A run that the main branch has put into a bucket; the store out of reach is the machine's fault."""
+    store = f"s3://{s3.bucket}/farm"
+    assert command("submit", "toy", "--jobs", 1, "--store", store, "--run", "main-1")[0] == 0
+    (repository / ".farm.yaml").write_text(f'baseline: {{store: "{store}", run: main}}\nsweeps: [toy]\n')
+    code, out, err = command("gate", "--jobs", 1)
+    assert code == 0 and f"against {store}#main-1" in out, err
+    change(repository, "slow register")
+    code, out, _ = command("gate", "--jobs", 1, "--report", "json=gate.json")
+    assert code == 1 and "registers 32 → 40" in out and "kernel.cu:5 (0x0020)" in out
+    assert all(row["status"] == "slower" for row in json.loads(Path("gate.json").read_text())["rows"])
+    code, _, err = command("gate", "--jobs", 1, "--baseline", f"{store}#none")
+    assert code == 2 and f"run none: not in {store}" in err
+    for fault, words in (
+        (s3_server.Fault(status=403, code="AccessDenied"), "denied"),
+        (s3_server.Fault(status=403, code="ExpiredToken"), "expired"),
+    ):
+        s3.plan = lambda _request, fault=fault: fault
+        code, out, err = command("gate", "--jobs", 1)
+        assert code == 3 and out == "" and err.startswith("error: ") and words in err.lower(), err
+
+
+def test_places_that_cannot_be_written_are_said_before_the_work(repository: Path, command, fake: Path) -> None:
+    (repository / "file").write_text("")
+    (repository / "folder").mkdir()
+    for arguments, words in (
+        (("--report", "json=file/x.json"), "--report json=file/x.json: "),
+        (("--report", "junit=folder"), "--report junit=folder: Is a directory"),
+        (("--write-baseline", "file/base.parquet"), "--write-baseline file/base.parquet: "),
+        (("--work", "file"), "--work file: "),
+    ):
+        code, out, err = command("gate", "--jobs", 1, *arguments)
+        assert code == 2 and out == "" and err.startswith(f"error: {words}"), err
+
+
+def test_reports_point_at_what_grew_most(repository: Path, command) -> None:
+    """Of several counts the one that grew most comes first: its line is where annotations go."""
+    lines = [Line(16 * n, "LDS R0, [R1]", n + 1, e, 32 * e, 0.0, w, np.ones(N_STALLS)) for n, e, w in
+             ((0, 100.0, 100.0), (1, 103.0, 100.0), (2, 100.0, 300.0))]  # fmt: skip
+    before = [dataclasses.replace(line, executed=100.0, wavefronts=100.0) for line in lines]
+    row = {"bound": "lsu", "time_us": 1.0, "memory": [], "grid_dim": "1x1x1", "block_dim": "32x1x1"}
+    row |= dict.fromkeys(("spill_store_bytes", "spill_load_bytes"), 0)
+    sides = [Variant("r", "f", 0, "h200", row, side, {}, "kernel.cu") for side in (before, lines)]
+    found = causes(*sides)
+    assert found[0].startswith("shared-memory wavefronts +66.7 % at kernel.cu:3 (0x0020)")
+    assert found[1].startswith("warp instructions +1.0 % at kernel.cu:2 (0x0010)")
+
+
 def test_kernels_written_out(repository: Path, command) -> None:
     text = SWEEP.replace("source: kernel.cu", "source: toy/kernel.cu").replace("name: toy", "name: inline")
     indented = "".join(f"    {line}\n" for line in text.splitlines())
@@ -230,7 +299,16 @@ def test_kernels_written_out(repository: Path, command) -> None:
         ("baseline: {parquet: none.parquet}\nsweeps: [toy]\n", ["none.parquet", "--write-baseline"]),
         ("sweeps: [toy]\n", ["no baseline"]),
         ("baseline: {git: main}\nkernels: [{name: x}]\n", ["kernels[0]", "missing"]),
-        ("baseline: {git: main}\nsweeps: [nothing]\n", ["nothing", "no such file"]),
+        ("baseline: {git: main}\nsweeps: [nothing]\n", [".farm.yaml:2: sweeps: nothing", "no such file or folder"]),
+        ("baseline: {git: main}\nsweeps: [toy/..]\n", [".farm.yaml:2", "holds no sweep.yaml"]),
+        ("baseline: {git: main}\nsweeps: toy\n", [".farm.yaml:2: sweeps: should be a list: [toy]"]),
+        ("baseline: {git: main}\nsweeps: [3]\n", [".farm.yaml:2: sweeps.0: should be a mapping"]),
+        (
+            "baseline: {git: main}\nsweeps: [{path: toy, limit: 0}]\n",
+            [".farm.yaml:2: sweeps.0.limit", "greater", "(found 0)"],
+        ),
+        ("", ["a gate is a mapping of keys (baseline, sweeps"]),
+        ("- toy\n", ["a gate is a mapping of keys"]),
     ],
 )
 def test_bad_gates_give_one_message(repository: Path, command, text: str, words: list[str]) -> None:
@@ -258,7 +336,7 @@ def test_no_repository(repository: Path, command, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     shutil.copytree(repository, outside, ignore=shutil.ignore_patterns(".git"))
     code, _, err = command("gate", outside, "--jobs", 1)
-    assert code == 2 and "not a git repository" in err
+    assert code == 2 and "baseline git main: " in err and "is in no git repository" in err
 
 
 def test_a_shared_folder_that_is_in_use(repository: Path, command, tmp_path: Path) -> None:

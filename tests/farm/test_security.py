@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import os
 import pickle
@@ -26,8 +27,11 @@ import pyarrow.parquet as pq
 import pytest
 import s3_server
 
+import farm.submit
+from farm.database import RunDatabase
 from farm.executors.interface import Batch
 from farm.observability.redact import HIDDEN, redacted, secrets_of
+from farm.store import open_store
 from farm.submit import plan_all
 from farm.submit_options import Options
 from jobs.bundle import sweep_bundle
@@ -175,6 +179,31 @@ def test_task_arguments_hold_no_secrets(toy: Path, secrets: None) -> None:
     sent = pickle.dumps((Batch(1, tuple(items)), sweep_bundle(plan)))
     assert b"toy" in sent and len(items) == 12
     assert not [name for name, value in SECRETS.items() if value.encode() in sent or name.encode() in sent]
+
+
+def test_pages_hold_no_secrets(
+    command: Callable[..., tuple[int, str, str]],
+    toy: Path,
+    s3: s3_server.Proxy,
+    secrets: None,
+    fake: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pages are published: nothing of the environment gets into them, whatever a failure's message says."""
+    real = SECRETS["AWS_SECRET_ACCESS_KEY"]
+    monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_with_a_telltale")
+    assert command("submit", toy, "--run", "r", "--jobs", "1")[0] == 0
+    (row,) = RunDatabase(open_store().find("r")).rows("SELECT DISTINCT message FROM estimates WHERE status <> 'ok'")
+    assert real in row["message"], "the message that must not get out is there"
+    assert command("page", "r", "--all", "-o", tmp_path / "pages")[0] == 0
+    assert command("overview", "--pages", "-o", tmp_path / "site")[0] == 0
+    assert command("page", "r:1", "-o", tmp_path / "one.html")[0] == 0
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 8 and any(HIDDEN in path.read_text() for path in pages)
+    for path in pages:
+        text = path.read_text()
+        assert not [name for name, secret in SECRETS.items() if secret in text or secret in html.unescape(text)], path
 
 
 def test_errors_hold_no_secrets(

@@ -152,7 +152,7 @@ class Pane {
       figure("occupancy", percent(best.occupancy), `limit: ${best.limiter.replaceAll("_", " ")}`),
       figure("registers", t.code.registers ?? "–", spills ? h("span", { class: "warn" }, `spills ${spills} B`) : "no spills"),
       figure("waves", digits(best.waves, 3), `${best.ctas_per_sm} CTAs an SM`),
-      figure("confidence", best.confidence ?? "–", `${best.tier} tier, ${percent(best.executed_share, best.executed_share < 0.1 ? 1 : 0)} executed`),
+      figure("confidence", best.confidence ?? "–", `${best.tier} tier, ${percent(best.executed_share, best.executed_share < 0.001 ? 2 : best.executed_share < 0.1 ? 1 : 0)} executed`),
       figure("simulated in", seconds(best.simulation_seconds), "of CPU time"));
   }
 
@@ -235,7 +235,7 @@ class SourceView {
         const entry = this.sums.get(n + 1);
         return h("div", { class: "vrow src" + (entry ? " has" : "") + (n + 1 === this.line ? " selected" : ""), role: "row", "data-line": n + 1, title: entry ? `${entry.rows.length} instructions` : null },
           h("div", { class: "td right num", role: "cell" }, n + 1),
-          h("div", { class: "td right", role: "cell" }, entry && entry.cycles ? [h("span", { class: "meter heat" }, h("i", { style: { width: (100 * entry.cycles) / this.most + "%" } })), (100 * entry.cycles / total).toFixed(1) + " %"] : ""),
+          h("div", { class: "td right", role: "cell" }, entry && entry.cycles ? [h("span", { class: "meter heat" }, h("i", { style: { width: (100 * entry.cycles) / this.most + "%" } })), h("span", { class: "metered" }, (100 * entry.cycles / total).toFixed(1) + " %")] : ""),
           h("div", { class: "td", role: "cell" }, h("code", null, this.text[n])));
       } });
     this.list.scroller.classList.add("source");

@@ -66,7 +66,10 @@ function frame({ width, height, x, y, label }) {
     root.append(s("line", { class: "grid", x1: sx(v), x2: sx(v), y1: top, y2: height - bottom }),
       s("text", { class: "tick", x: sx(v), y: height - bottom + 14, "text-anchor": "middle" }, (x.format || short)(v)));
   }
+  let previous = Infinity;
   for (const v of ticks(...y.range, y.log, height > 150 ? 5 : 3, y.binary)) {
+    if (previous - sy(v) < 12) continue; // a logarithmic scale crowds them at its upper end
+    previous = sy(v);
     root.append(s("line", { class: "grid", x1: left, x2: width - right, y1: sy(v), y2: sy(v) }),
       s("text", { class: "tick", x: left - 6, y: sy(v) + 3.5, "text-anchor": "end" }, (y.format || short)(v)));
   }

@@ -111,7 +111,7 @@ class IndexView {
       number("variant", "variant", 78, (row) => row[1], String),
     ];
     if (f.within.length) columns.push(text("group", "group", 110, (row) => row[2]));
-    f.parameters.forEach((name, n) => columns.push(number("p:" + name, name, Math.min(132, Math.max(56, 30 + 8.6 * name.length)), (row) => row[3][n], (v) => v ?? "–", { parameter: true, title: name, names: [name.toLowerCase()] })));
+    f.parameters.forEach((name, n) => columns.push(number("p:" + name, name, Math.min(190, Math.max(56, 30 + 9 * name.length)), (row) => row[3][n], (v) => v ?? "–", { parameter: true, title: name, names: [name.toLowerCase()] })));
     columns.push(number("time", "time", 108, of("time_us"), time, { strong: true, tag: simulated, names: ["us"], title: "Simulated time on " + this.index.targets[this.target] }));
     columns.push(number("vs", "× best", 70, (row) => this.ok(row) ? this.cell(row, "time_us") / best.get(row[2] + "|" + this.cell(row, "tier")) : null, (v) => v === null ? "–" : v.toFixed(2), { names: ["factor"] }));
     if (this.all.some((row) => this.cell(row, "measured_us") !== null)) {
@@ -127,8 +127,8 @@ class IndexView {
     }
     columns.push(
       text("bound", "bound", 92, of("bound"), { title: "The busiest resource", format: (v, row) => v ?? this.cell(row, "failure") ?? "–" }),
-      number("occ", "occupancy", 108, of("occupancy"), (v) => percent(v), { meter: true, names: ["occupancy"] }),
-      text("limiter", "limiter", 106, (row) => { const v = this.cell(row, "limiter"); return v && v.replaceAll("_", " "); }),
+      number("occ", "occupancy", 114, of("occupancy"), (v) => percent(v), { meter: true, names: ["occupancy"] }),
+      text("limiter", "limiter", 122, (row) => { const v = this.cell(row, "limiter"); return v && v.replaceAll("_", " "); }),
       number("regs", "regs", 56, of("registers"), (v) => v ?? "–", { names: ["registers"] }),
       number("spills", "spills", 66, of("spill_bytes"), (v) => v ? kib(v) : v === 0 ? "0" : "–", { warn: (v) => v > 0 }),
       number("smem", "shared", 82, of("shared_bytes"), (v) => v === null ? "–" : kib(v), { names: ["shared"] }),
@@ -215,7 +215,7 @@ class IndexView {
         const content = column.id === "variant" && link ? h("a", { href: link, tabindex: "-1" }, shown) : shown;
         return h("div", { class: "td" + (column.right ? " right" : "") + (column.strong ? " strong" : "") + (column.parameter ? " parameter" : "") + (column.warn && column.warn(value) ? " warn" : ""),
           role: "cell", title: column.id === "status" ? this.cell(row, "message") : null },
-          column.meter && value !== null ? h("span", { class: "meter" }, h("i", { style: { width: 100 * value + "%" } })) : null, content);
+          column.meter && value !== null ? [h("span", { class: "meter" }, h("i", { style: { width: 100 * value + "%" } })), h("span", { class: "metered" }, content)] : content);
       }));
   }
 
@@ -386,7 +386,7 @@ class IndexView {
         a.plot.append(s("path", { class: "frontline", d: path }));
       } });
     this.paretoRows = { rows, svg: () => svg };
-    card.append(svg, h("p", { class: "fine" }, `${front.length} of ${rows.length} (${tier} tier) are on the front: nothing faster needs less.`));
+    card.append(svg, h("p", { class: "fine" }, `${front.length} of ${rows.length} (${tier} tier) ${front.length === 1 ? "is" : "are"} on the front: nothing faster needs less.`));
     return card;
   }
 

@@ -38,10 +38,11 @@ function rooflinePanel(t) {
   const top = Math.max(...r.kinds.map((k) => k.roof));
   const ridge = top / (levels.length ? Math.min(...levels.map((l) => l[2])) : r.dram_bandwidth);
   const xs = [...points.map((p) => p.x), ridge];
-  const range = [Math.min(...xs) / 4, Math.max(...xs) * 4];
+  const first = top / Math.max(r.dram_bandwidth, r.l2_bandwidth); // where the steepest slope meets the roof
+  const range = [Math.min(Math.min(...xs) / 4, first / 10), Math.max(...xs) * 4]; // room for the slopes and their names
   const low = Math.min(...r.kinds.map((k) => k.rate), top / 100) / 3;
   const svg = scatter({ points, x: { log: true, range, label: "operations a byte", format: (v) => (v >= 1 ? count(v) : String(Number(v.toPrecision(2)))) },
-    y: { log: true, range: [low, top * 2], label: "operations / s", format: (v) => short(v * 1e9), left: 54 }, label: "Roofline", height: 240,
+    y: { log: true, range: [low, top * 2], label: "operations / s", format: (v) => short(v * 1e9).replace(/\.0+(?=\D|$)/, ""), left: 54 }, label: "Roofline", height: 240,
     extra: (a) => {
       for (const kind of r.kinds) a.plot.append(s("line", { class: "roof", x1: a.left, x2: a.right, y1: a.y(kind.roof), y2: a.y(kind.roof) }),
         s("text", { class: "rooflabel", x: a.right - 4, y: a.y(kind.roof) - 4, "text-anchor": "end" }, `${kind.kind} ${digits(kind.roof / 1e3, 3)} T/s`));
@@ -165,14 +166,15 @@ function launchPanel(t) {
   const w = t.occupancy?.waves;
   const block = (c.block_dim || "").replace(/x1(x1)?$/, "").replaceAll("x", " × ");
   const grid = (c.grid_dim || "").replace(/x1(x1)?$/, "").replaceAll("x", " × ");
+  const compiled = c.registers !== null; // of what did not, nothing is known
   const spills = (c.spill_store_bytes || 0) + (c.spill_load_bytes || 0);
   return panel("Launch", false,
     facts([
       ["grid", `${grid}  (${count(t.launch?.ctas)} CTAs)`], ["block", `${block} threads`], ["registers", c.registers === null ? null : `${c.registers} a thread`],
-      ["spills", spills ? h("b", { class: "warn" }, `${c.spill_store_bytes} B stored, ${c.spill_load_bytes} B loaded a thread`) : "none"],
-      ["shared memory", `${kib(c.static_shared_bytes || 0)} static + ${kib(c.dynamic_shared_bytes || 0)} dynamic`],
+      ["spills", !compiled ? null : spills ? h("b", { class: "warn" }, `${c.spill_store_bytes} B stored, ${c.spill_load_bytes} B loaded a thread`) : "none"],
+      ["shared memory", !compiled ? null : `${kib(c.static_shared_bytes || 0)} static + ${kib(c.dynamic_shared_bytes || 0)} dynamic`],
       ["L1 / shared split", t.occupancy ? `${kib(t.occupancy.l1_bytes)} / ${kib(t.occupancy.carveout_bytes)}` : null],
-      ["stack", c.stack_bytes ? `${c.stack_bytes} B` : "none"], ["code", c.code_bytes ? kib(c.code_bytes) : null]]),
+      ["stack", !compiled ? null : c.stack_bytes ? `${c.stack_bytes} B` : "none"], ["code", c.code_bytes ? kib(c.code_bytes) : null]]),
     w ? [h("h3", null, "Waves"), h("p", { class: "lead" }, h("b", null, digits(w.waves, 3)), ` waves of ${count(w.slots)} CTAs on ${w.sms} SMs`), wavesPicture(w),
       h("p", { class: "fine" }, w.tail ? `${w.full ? `${count(w.full)} whole, then ` : ""}${count(w.tail)} CTAs on ${count(w.slots)} slots. ` : "No tail. ",
         `The busiest SM runs ${count(w.busiest)} CTAs, the mean SM ${percent(w.efficiency)} of that.`)] : null);

@@ -84,9 +84,11 @@ def make_run(
     measured: bool = True,
     spills: int = 0,
     bare: bool = False,
+    compiled: bool = True,
 ) -> RunFolder:
     """A finished run. Variant 3 fails to compile (`message`), `detailed` ones have SASS, the H200 has measurements.
 
+    Unless `compiled`, nothing is known of variant 3, as when nvcc refuses it.
     `bare`: as the static tier alone and earlier versions leave it: no stalls, control fields, ideal counts, lines.
     """
     rng = np.random.default_rng(7)
@@ -112,6 +114,10 @@ def make_run(
                 "spill_store_bytes": spills, "spill_load_bytes": spills, "code_bytes": 16 * len(texts),
                 "compile_seconds": 0.5, "barriers": 1,
             })  # fmt: skip
+            if failed and not compiled:
+                facts = "kernel cubin_sha compiler command registers static_shared_bytes stack_bytes spill_store_bytes"
+                facts += " spill_load_bytes code_bytes compile_seconds barriers"
+                rows.variants[-1] |= dict.fromkeys(facts.split())
             time_us = base * (0.8 if target == "rtx4090" else 1.0) * float(np.exp(rng.normal(0, 0.05)))
             for tier in ("static",) if bare else ("static", "sampled"):
                 rows.estimates.append({

@@ -102,6 +102,16 @@ class TestIndex:
         assert "expected a ;" in seen.text(".failure") and "no estimate" in seen.text(".summary")
         assert "256 CTAs" in seen.text(".card:has(h2:text('Launch'))")
 
+    def test_nothing_is_said_of_what_did_not_compile(self, visit: Go, tmp_path: Path) -> None:
+        run = page_runs.make_run(tmp_path / "demo", candidates=6, compiled=False)
+        write_pages(RunDatabase(run), tmp_path / "out", [("sgemm", 3)])
+        seen = visit(tmp_path / "out" / "index.html", "#/?q=status!=ok")
+        assert [column(seen, place_of(seen, name)) for name in ("regs", "spills", "smem")] == [["–"], ["–"], ["–"]]
+        seen.page.click(".candidates .vrow a")
+        seen.page.wait_for_selector("main.candidate")
+        launch = seen.text(".card:has(h2:text('Launch'))")
+        assert "256 CTAs" in launch and not [name for name in ("spills", "shared memory", "stack") if name in launch]
+
     def test_keyboard_moves_and_opens(self, visit: Go, pages: Path) -> None:
         seen = visit(pages / "index.html")
         seen.press("/")

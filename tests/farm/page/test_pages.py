@@ -262,6 +262,7 @@ class TestCommands:
             (["demo", "best"], "variant best: name it N or FAMILY:N"),
             (["demo", "other:1"], "has no family other (families: sgemm)"),
             (["nothing"], "run nothing: not in"),
+            (["demo", "--family", "other"], "has no family other (families: sgemm)"),
         ],
     )
     def test_page_refuses(
@@ -278,6 +279,11 @@ class TestCommands:
         (tmp_path / "file").write_text("mine")
         code, _, err = command("page", "demo", "-o", tmp_path / "file", *store)
         assert code == 2 and "ends in .html" in err and (tmp_path / "file").read_text() == "mine"
+        for command_line in (["page", "demo"], ["overview"], ["export", "t4", "demo", "-t", "h200"]):
+            code, _, err = command(*command_line, "-o", tmp_path / "file" / "x.html", *store)
+            assert code == 2 and err.strip().endswith(f"-o {tmp_path}/file/x.html: {tmp_path}/file is not a folder"), (
+                err
+            )
 
     def test_overview(self, command: Any, tmp_path: Path) -> None:
         store = tmp_path / "store"
@@ -304,7 +310,7 @@ class TestCommands:
 
     def test_overview_of_nothing(self, command: Any, tmp_path: Path) -> None:
         code, _, err = command("overview", "--store", tmp_path / "none", "-o", tmp_path / "x")
-        assert code == 2 and "holds no runs" in err
+        assert code == 2 and f"the store {tmp_path / 'none'} holds no runs" in err
 
 
 def test_overview_in_a_browser(visit: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farm.database import RunDatabase
-from farm.page.candidate import candidate_sources
+from farm.page.sources import source_texts
 from farm.store import LocalStore
 from interpreter.compile import compile_cubin
 from interpreter.decode import load_program
@@ -92,9 +92,15 @@ def test_page_of_a_real_run(command: Any, sweep: Path, tmp_path: Path, visit: An
     (tmp_path / "secret").write_text("secret")
     database = RunDatabase(LocalStore(tmp_path / "store").find(data["run"]))
     family = database.folder.manifest.families["transpose"]
-    listing = {"files": ["kernel.cu", "../secret", str(tmp_path / "secret"), "missing.cuh"]}
-    assert list(candidate_sources(family, {"code": listing})) == ["kernel.cu"]
-    # the source has changed since: it is not shown beside lines it no longer belongs to
-    (sweep / "kernel.cu").write_text("// gone\n" + (sweep / "kernel.cu").read_text())
+    names = ["kernel.cu", "../secret", str(tmp_path / "secret"), "missing.cuh"]
+    assert list(source_texts(database.folder, family, names)) == ["kernel.cu"]
+    # the source has changed since: the run's own copy is shown, not what the lines no longer belong to
+    before = (sweep / "kernel.cu").read_text()
+    (sweep / "kernel.cu").write_text("// changed since\n" + before)
     code, _, _ = command("page", data["run"], "-o", tmp_path / "page.html", *store)
-    assert code == 0 and '"sources":{}' in (tmp_path / "page.html").read_text()
+    assert code == 0 and "// changed since" not in (tmp_path / "page.html").read_text()
+    again = RunDatabase(LocalStore(tmp_path / "store").find(data["run"]))
+    assert source_texts(again.folder, family, names) == {"kernel.cu": before.splitlines()}
+    (again.folder.path / "inputs.zip").unlink()
+    gone = RunDatabase(LocalStore(tmp_path / "store").find(data["run"]))
+    assert source_texts(gone.folder, family, names) == {}

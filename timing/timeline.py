@@ -1,0 +1,195 @@
+"""Who issued what when: a record an issued warp instruction, kept only when asked for.
+
+The engine (`timing.sm_engine`) calls `note_throttle` and `note_issue` while its recorder has room; a recorder without
+any is off, and costs the engine one test an instruction. What is recorded changes no result. On a chip the recorders
+are emptied between stretches, in SM order, so that the records depend on no thread.
+
+Records are kept up to a limit. What is beyond it is cut off at one cycle for all SMs: `Timeline.until`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from timing.instruction_fetch import SUB_CORES
+from timing.jit import njit
+from timing.sm_state import INFINITE, MAX_SLOTS
+from timing.sm_steps import account
+from timing.stalls import N_STALLS, Stall
+
+DEFAULT_RECORDS = 4_000_000  # an estimate
+MOST_RECORDS = 64_000_000  # that may be asked for: 1.5 GB while they are gathered
+MOST_ROOM = 1 << 16  # records of one SM and stretch: far more than it can issue then, unless it lags far behind
+
+# `cta` is the CTA's place in the order of its SM while the engine writes, its number in the grid afterwards.
+RECORD = np.dtype(
+    [
+        ("cycle", np.int64),  # of the issue, SM cycles
+        ("row", np.int32),  # of the program
+        ("stalled", np.int32),  # cycles since the warp's issue before, or since it was launched, without these two
+        ("cta", np.int32),
+        ("warp", np.int16),  # within the CTA
+        ("sub_core", np.uint8),
+        ("reason", np.uint8),  # Stall that most of `stalled` belongs to; SELECTED when it did not wait
+    ]
+)
+
+_DISPATCH, _SELECTED = int(Stall.DISPATCH_STALL), int(Stall.SELECTED)
+
+# Indices into Recorder.count
+WRITTEN = 0  # records written
+LOST_FROM = 1  # the first cycle with an issue for which there was no room
+
+
+class Recorder(NamedTuple):
+    """What one SM writes. `records` of length 0: off."""
+
+    records: np.ndarray  # RECORD[room]
+    count: np.ndarray  # int64[2]
+    waits: np.ndarray  # int64[MAX_SLOTS, N_STALLS], stalled cycles of each slot's warp since its last issue
+
+
+def recorder(room: int) -> Recorder:
+    """A recorder for one SM alone; without room it is off."""
+    slots = MAX_SLOTS if room > 0 else 0
+    return Recorder(
+        np.zeros(room, RECORD), np.array([0, INFINITE], np.int64), np.zeros((slots, N_STALLS), np.int64)
+    )  # fmt: skip
+
+
+@njit()
+def note_throttle(timeline, slot, why, free, last_issue, wait_until, ready_at, now, reason):
+    """A pipe or queue holds a slot's warp up from cycle `now` to `free`, for the reason `why`."""
+    account(timeline.waits, slot, last_issue, wait_until, ready_at, now, reason)
+    timeline.waits[slot, why] += free - now
+
+
+@njit()
+def note_issue(
+    timeline, slot, row, sub_core, place, warps, ti, last_issue, wait_until, ready_at, now, reason,
+):  # fmt: skip
+    """A slot's warp, chosen at cycle `now`, issues a row at cycle `ti`. `place` is its CTA's in the SM's order, `warps`
+    the slots of that CTA's warps."""
+    waits = timeline.waits
+    account(waits, slot, last_issue, wait_until, ready_at, now, reason)
+    waits[slot, _DISPATCH] += ti - now
+    stalled = 0
+    longest = 0
+    most = _SELECTED
+    for why in range(waits.shape[1]):
+        cycles = waits[slot, why]
+        waits[slot, why] = 0
+        stalled += cycles
+        if cycles > longest:
+            longest = cycles
+            most = why
+    n = timeline.count[WRITTEN]
+    if n >= timeline.records.shape[0]:
+        timeline.count[LOST_FROM] = min(timeline.count[LOST_FROM], ti)
+        return
+    warp = 0
+    while warps[warp] != slot:
+        warp += 1
+    record = timeline.records[n]
+    record["cycle"] = ti
+    record["row"] = row
+    record["stalled"] = stalled
+    record["cta"] = place
+    record["warp"] = warp
+    record["sub_core"] = sub_core
+    record["reason"] = most
+    timeline.count[WRITTEN] = n + 1
+
+
+@dataclass(slots=True)
+class Timeline:
+    """What was recorded of one estimate, in the order of SM, cycle and sub-core.
+
+    `issued` counts all warp instructions that the `sms` recorded SMs issued. With `until` None all of them are here,
+    otherwise those of the cycles before it.
+    """
+
+    records: np.ndarray  # RECORD
+    sm: np.ndarray  # int16, of each record
+    issued: int
+    until: int | None
+    sms: int
+
+
+def in_order(records: np.ndarray, sm: np.ndarray, issued: int, until: int, sms: int) -> Timeline:
+    """A timeline of the records before cycle `until` (INFINITE: all of them)."""
+    if until < INFINITE:
+        kept = records["cycle"] < until
+        records, sm = records[kept], sm[kept]
+    # A sub-core issues once a cycle. Nearly in this order already, which this kind of sort is quick with.
+    key = (records["cycle"] << 2 | records["sub_core"]) | sm.astype(np.int64) << 48
+    order = np.argsort(key, kind="stable")
+    return Timeline(records[order], sm[order], issued, until if until < INFINITE else None, sms)
+
+
+def sm_timeline(found: Recorder, ctas: Sequence[int], sm: int, issued: int) -> Timeline:
+    """The timeline of an SM simulated alone, which received `ctas` in this order."""
+    records = found.records[: found.count[WRITTEN]]
+    records["cta"] = np.asarray(ctas, np.int32)[records["cta"]]
+    return in_order(records, np.full(len(records), sm, np.int16), issued, int(found.count[LOST_FROM]), 1)
+
+
+class ChipTimeline:
+    """Records of many SMs, at most `limit`; `chosen` names the SMs (None: all `sms`)."""
+
+    def __init__(self, sms: int, limit: int, chosen: Sequence[int] | None = None) -> None:
+        self.limit = limit
+        self.wanted = np.zeros(sms, np.bool_)
+        self.wanted[[sm for sm in range(sms) if chosen is None or sm in chosen]] = True
+        self.on = limit > 0 and bool(self.wanted.any())
+        self.until = INFINITE
+        self.records = np.zeros((sms, 0), RECORD)
+        self.room = np.zeros(sms, np.int64)
+        self.count = np.zeros((sms, 2), np.int64)
+        self.waits = np.zeros((sms, MAX_SLOTS if self.on else 0, N_STALLS), np.int64)
+        self._kept: list[np.ndarray] = []
+        self._sms: list[np.ndarray] = []
+        self._total = 0
+
+    def begin(self, earliest: int, until: int) -> None:
+        """Make room for what the SMs can issue in the cycles from `earliest` to `until`."""
+        needed = min(SUB_CORES * (max(until - earliest, 0) + 1), MOST_ROOM)
+        if self.records.shape[1] < needed:
+            self.records = np.zeros((len(self.room), needed), RECORD)
+        self.room[self.wanted] = self.records.shape[1]
+        self.count[:, WRITTEN], self.count[:, LOST_FROM] = 0, INFINITE
+
+    def take(self, next_issue: int) -> None:
+        """Keep what was recorded since `begin`; stop when that is enough. No SM issues before `next_issue` any more."""
+        counts = self.count[:, WRITTEN]
+        self._kept.append(np.concatenate([self.records[i, : counts[i]] for i in np.flatnonzero(self.wanted)]))
+        self._sms.append(np.repeat(np.arange(len(counts), dtype=np.int16), counts))
+        self._total += int(counts.sum())
+        self.until = int(self.count[:, LOST_FROM].min())
+        if self._total > self.limit:
+            self._kept, self._sms = [np.concatenate(self._kept)], [np.concatenate(self._sms)]
+            cycles = self._kept[0]["cycle"]
+            first_beyond = int(np.partition(cycles, self.limit)[self.limit])
+            self.until = min(self.until, first_beyond, next_issue)
+        if self.until < INFINITE:
+            self.on = False
+            self.room[:] = 0
+            self.records = self.records[:, :0]
+
+    def result(self, cta: np.ndarray, issued: np.ndarray) -> Timeline:
+        """`cta` is the number of each SM's CTAs in its order, `issued` the instructions of each SM."""
+        none = np.zeros(0, RECORD), np.zeros(0, np.int16)
+        records = np.concatenate([none[0], *self._kept])
+        sm = np.concatenate([none[1], *self._sms])
+        records["cta"] = cta[sm, records["cta"]]
+        return in_order(records, sm, int(issued[self.wanted].sum()), self.until, int(self.wanted.sum()))
+
+
+@njit()
+def recorder_of(records, room, count, waits, i):
+    """SM `i`'s recorder of a chip's, as views."""
+    return Recorder(records[i][: room[i]], count[i], waits[i])

@@ -21,7 +21,10 @@ from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
 # SQL does not tell upper case from lower case.
-_TAKEN = {name.lower() for schema in SCHEMAS.values() for name in schema.names} | {"group", "place", "measured_us"}
+# A sweep may well have a parameter WARP or CTA: timelines are not joined with rankings, and keep such columns apart.
+_APART = ("timeline", "recordings")
+_NAMED = {name.lower() for table, schema in SCHEMAS.items() if table not in _APART for name in schema.names}
+_TAKEN = _NAMED | {"group", "place", "measured_us"}
 
 BATCH_ROWS = 64 * 1024
 QUERIES = ("ranking.sql", "correlation.sql")
@@ -44,7 +47,7 @@ _DAMAGED = (
 
 
 class RunDatabase:
-    """An in-memory database with the run's tables: variants, estimates, instructions, measurements and the views."""
+    """An in-memory database with the run's tables (`jobs.tables`) and the views."""
 
     def __init__(self, folder: RunFolder, without: tuple[str, ...] = ()) -> None:
         """`without` names tables to leave empty."""

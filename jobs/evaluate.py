@@ -34,6 +34,7 @@ from interpreter.program import Program
 from interpreter.trace import Trace
 from jobs.arguments import argument_values
 from jobs.tables import STALL_COLUMNS
+from jobs.timeline import encoded_timeline, recording_row
 from jobs.work import (
     RUNTIME,
     TIMEOUT,
@@ -304,12 +305,20 @@ def _one_target(item: WorkItem, ready: _Prepared, execution: _Execution, target:
     for estimate in estimates:
         result.rows.estimates.append(_estimate_row(item, estimate))
         result.rows.instructions.append(_instruction_block(item, execution, estimate))
+        if estimate.timeline is not None:
+            result.encoded += encoded_timeline(item, estimate, execution.program)
+            result.rows.recordings.append(recording_row(item, estimate))
+            estimate.timeline = None  # as large as all else together
 
 
 def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) -> Estimate:
     program, launch = execution.program, execution.launch
+    record = item.record if item.record is not None and item.record.tier == tier else None
+    records = record.records if record is not None else 0
     if tier == "sampled":
-        return sampled_estimate(program, launch, target, execution.traces, execution.allocations, l2=item.l2)
+        return sampled_estimate(
+            program, launch, target, execution.traces, execution.allocations, l2=item.l2, records=records
+        )
     if tier == "cycle":
         fresh = execution.untouched()
         return cycle_estimate(
@@ -321,6 +330,8 @@ def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) 
             l2=item.l2,
             threads=item.threads,
             progress=lambda done, ctas, _cycle: _progress(done / ctas) if _progress is not None else None,
+            records=records,
+            record_sms=record.sms or None if record is not None else None,
         )
     rows = row_timing(program, target)
     started = time.perf_counter()

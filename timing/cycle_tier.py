@@ -106,9 +106,9 @@ def cycle_estimate(
 
     `machine` must be fresh: every CTA is executed once, in launch order, so that kernels whose control flow depends on
     data see what they wrote. `allocations` are (guest address, bytes) of the buffers; `l2` is "warm" (the launch is
-    repeated on the same buffers) or "cold". `threads` changes the wall-clock time only. With `records` the estimate has a
-    timeline of at most so many, of all SMs or those of `record_sms`. Raises CannotLaunch, and TraceMemoryError when the
-    CTAs that run at once need more than `memory_limit` bytes of traces.
+    repeated on the same buffers) or "cold". `threads` changes the wall-clock time only. With `records` the estimate has
+    a timeline of at most so many, of all SMs or those of `record_sms`. Raises CannotLaunch, and TraceMemoryError when
+    the CTAs that run at once need more than `memory_limit` bytes of traces.
     """
     started = time.perf_counter()
     block = launch.block[0] * launch.block[1] * launch.block[2]

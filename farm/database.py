@@ -53,6 +53,8 @@ class RunDatabase:
         """`without` names tables to leave empty."""
         self.folder = folder
         self._without = without
+        # opened by the first query that names them: they may have thousands of parts, whose schemas DuckDB reads
+        self._later = {"timeline"}
         self._connection = duckdb.connect(":memory:")
         self._connection.create_function("kendall_tau", _kendall_tau, [duckdb.list_type("DOUBLE")] * 3, "DOUBLE")
         self._again(self._open_all)
@@ -74,7 +76,7 @@ class RunDatabase:
         Either way DuckDB gets the exact list of files, and reads the columns and row groups that a query needs.
         """
         blobs = self.folder.blobs
-        parts = [] if name in self._without else self.folder.manifest.parts.get(name, [])
+        parts = [] if name in self._without or name in self._later else self.folder.manifest.parts.get(name, [])
         paths = [blobs.local_path(part.blob) for part in parts]
         if not parts:
             self._connection.register(f"_{name}", SCHEMAS[name].empty_table())
@@ -123,6 +125,10 @@ class RunDatabase:
 
     def _run(self, sql: str, arguments: list[Any] | None, fetch: Callable[[Any], Any]) -> Any:
         def once() -> Any:
+            for name in [name for name in self._later if name in sql.lower()]:
+                self._later.discard(name)
+                self._connection.unregister(f"_{name}")
+                self._open(name)
             with self._errors():
                 relation = self._connection.sql(sql, params=arguments or None)
                 return pa.table({}) if relation is None else fetch(relation)

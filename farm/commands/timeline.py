@@ -28,7 +28,7 @@ def timeline(
         str | None, typer.Option(metavar="FROM:TO", help="Only these SM cycles; either end may be left out.")
     ] = None,
     sm: Annotated[str | None, typer.Option("--sm", metavar="N,N-N", help="Only these SMs.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Records to write at most; said when there are more.")] = 500_000,
+    limit: Annotated[int, typer.Option(min=1, help="Records to write at most; said when there are more.")] = 250_000,
     store: StoreOption = None,
 ) -> None:
     """A recorded timeline (farm submit --timeline) as trace events: open the file in ui.perfetto.dev.

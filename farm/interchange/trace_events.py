@@ -31,7 +31,7 @@ class Window:
     first: int = 0
     until: int | None = None
     sms: tuple[int, ...] = ()
-    limit: int = 500_000
+    limit: int = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +86,19 @@ def choose(database: RunDatabase, family: str, number: int, target: str | None, 
 
 
 def _how_to_record(database: RunDatabase, family: str, number: int, target: str | None, tier: str | None) -> str:
-    manifest = database.folder.manifest
-    run = manifest.run
+    run = database.folder.manifest.run
     tiers = database.rows(
         "SELECT DISTINCT tier FROM estimates WHERE family = ? AND variant = ? AND status = 'ok'", [family, number]
     )
     if not tiers:
         return f"run {run}: no variant {number} of {family} with an estimate"
+    if tier is not None and all(row["tier"] != tier for row in tiers):
+        return f"variant {run}:{number} has no estimate of the {tier} tier"
     of = f" on {target}" if target else ""
     of += f" in the {tier} tier" if tier else ""
-    last = tier or ("cycle" if any(row["tier"] == "cycle" for row in tiers) else "sampled")
     return (
-        f"variant {run}:{number} has no timeline{of}. To record it: farm submit {manifest.families[family].path} "
-        f"--run {run} --tier {last} --timeline --timeline-variants {number}, with the targets and options of the run"
+        f"variant {run}:{number} has no timeline{of}. To record that of the run's last tier: "
+        f"farm resume {run} --timeline --timeline-variants {number}"
     )
 
 

@@ -143,7 +143,7 @@ def test_trace_events(command: Any, small: Path, tmp_path: Path) -> None:
     assert "sub-core 3 warp 0" in named and any(name.startswith("SM ") for name in named)
     for spans in threads.values():
         spans.sort()
-        assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans)), "a warp does one thing at a time"
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans)), "a warp does one thing at a time"
 
     # a window: waits are cut at its edges, and the limit says where it ends
     middle = int(counted["last"]) // 2
@@ -171,6 +171,16 @@ def test_trace_events(command: Any, small: Path, tmp_path: Path) -> None:
         code, _, err = command("timeline", *arguments)
         assert code == 2 and words in err and len(err.strip().splitlines()) == 1, err
     assert not list(tmp_path.glob("none*"))
+
+
+@needs_nvcc
+def test_in_object_storage(command: Any, small: Path, s3: Any) -> None:
+    code, _, err = command("submit", small, "--run", "r", "--jobs", 1, "--target", "h200", "--timeline")
+    assert code == 0, err
+    (row,) = _query(command, "SELECT sum(records) AS records, (SELECT count(*) FROM timeline) AS n FROM recordings")
+    assert row["records"] == row["n"] != "0"
+    code, out, err = command("timeline", "r:0", "--limit", 10)
+    assert code == 0 and json.loads(out)["traceEvents"], err
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def summary(plan: Plan, folder: RunFolder) -> str | None:
     cut = sum(row["until_cycle"] is not None for row in rows)
     text = (
         f"{plan.sweep.name}: {len(rows)} timeline(s) of the {record.tier} tier with "
-        f"{sum(row['records'] for row in rows):,} records; the run's take {_size(size)}"
+        f"{sum(row['records'] for row in rows):,} records; all timelines of the run take {_size(size)}"
     )
     if cut:
         text += f". {cut} of them end early, at the limit (--timeline-limit): see until_cycle in the table recordings"

@@ -20,7 +20,7 @@ from timing.estimate import Estimate
 from timing.stalls import STALLS, stall_name
 
 PART_ROWS = 4 * ROW_GROUP  # rows of one part, at most
-BYTES_A_ROW = 2.0  # about, in a part: between one and two and a half (benchmarks/encodings.py)
+BYTES_A_ROW = 2.0  # in a part, rather more than less: 1.5 over examples, 1 to 2.5 each (benchmarks/encodings.py)
 
 _REASONS = pa.array([stall_name(stall) for stall in STALLS])
 

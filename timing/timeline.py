@@ -125,8 +125,8 @@ def in_order(records: np.ndarray, sm: np.ndarray, issued: int, until: int, sms: 
     if until < INFINITE:
         kept = records["cycle"] < until
         records, sm = records[kept], sm[kept]
-    # A warp's own records come in their order. (One warp after the other takes two thirds of the bytes of one cycle
-    # after the other: its rows follow each other as the program has them.)
+    # A warp's own records come in their order. (In files one warp after the other takes less than half of the bytes
+    # that one cycle after the other takes: a warp's rows follow each other as the program has them.)
     key = sm.astype(np.int64) << 48 | records["cta"].astype(np.int64) << 8 | records["warp"]
     order = np.argsort(key, kind="stable")
     return Timeline(records[order], sm[order], issued, until if until < INFINITE else None, sms)

@@ -266,6 +266,7 @@ def _simulate(
         shares[i, 2] = r.atomic_contention
         shares[i, 3] = r.scatter * target.dram.scatter_sectors
     m = len(trace.ctas)
+    looked_at = geometry.sampled_sm()
     pace, uneven_cycles = 1.0, 0.0
     run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows, records)
     if uneven is not None:
@@ -300,7 +301,7 @@ def _simulate(
         cycles += (total - m) * rate
     run.cycles = cycles * pace
     if run.timeline is not None:
-        run.timeline.sm[:] = geometry.sampled_sm()
+        run.timeline.sm[:] = looked_at
     run.dram_busy = (
         traffic[mp.C_DRAM_READ_SECTORS] * p[sp.DRAM_CYCLES_PER_SECTOR]
         + traffic[mp.C_DRAM_WRITE_SECTORS] * p[sp.DRAM_WRITE_CYCLES_PER_SECTOR]

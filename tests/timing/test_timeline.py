@@ -79,6 +79,14 @@ def test_each_warp_is_issuing_or_waiting_and_a_sub_core_issues_once_a_cycle(kern
     assert (records["sub_core"] < 4).all() and (records["cycle"] >= 0).all()
 
 
+def test_the_sampled_sm_is_the_one_whose_ctas_are_timed() -> None:
+    for kernel in (lambda: transpose(2048), lambda: sgemm(256)):  # several fillings of the chip; one
+        found = timeline_of(sampled(kernel(), ALL))
+        assert found.sms == 1 and len(set(found.sm.tolist())) == 1
+        first = found.records["cta"][np.argmin(found.records["cycle"])]
+        assert first % H200.sm_count == found.sm[0]
+
+
 def test_ctas_and_warps_are_those_of_the_grid() -> None:
     records = timeline_of(recorded("reduce", "cycle")).records
     assert set(records["cta"].tolist()) == set(range(300)) and set(records["warp"].tolist()) == set(range(8))

@@ -58,6 +58,7 @@ Event = tuple[Literal["begin", "done"], int, VariantResult | None]
 
 
 _progress: Callable[[float], None] | None = None
+_recording: set[str] = set()  # tiers for which the engine that records is loaded
 
 
 def report_progress_to(receiver: Callable[[float], None]) -> None:
@@ -66,13 +67,16 @@ def report_progress_to(receiver: Callable[[float], None]) -> None:
     _progress = receiver
 
 
-def prepare_worker() -> None:
-    """Load the timing engine, compiling it if this machine has not yet: one process of it at a time."""
+def prepare_worker(chip: bool = False, records: bool = False) -> None:
+    """Load the timing engine, compiling it if this machine has not yet: one process of it at a time.
+
+    `chip`: that of the cycle tier too; `records`: the one that records timelines.
+    """
     lock = cache_directory(None) / "engine.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        compile_engine()
+        compile_engine(chip, records)
 
 
 @dataclass(slots=True)
@@ -95,6 +99,10 @@ def evaluate(item: WorkItem) -> VariantResult:
 
 def evaluate_batch(items: list[WorkItem]) -> Iterator[Event]:
     """Results of items of one architecture, disassembled together; before each step "begin" says whose it is."""
+    wishes = {item.record.tier for item in items if item.record is not None}
+    if wishes - _recording:
+        prepare_worker(chip="cycle" in wishes, records=True)
+        _recording.update(wishes)
     prepared: dict[int, _Prepared] = {}
     for index, item in enumerate(items):
         yield "begin", index, None

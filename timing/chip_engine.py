@@ -153,7 +153,7 @@ def _taken_back(state, dealt):
 @njit_entry()
 def advance_some(
     first, step, until, state, l2, rows, events, warp_start, warp_end, lines, line_start, warps, dealt, p, seen_line,
-    seen_mask, seen_at, stalls, recorded, room, record_count, waits,
+    seen_mask, seen_at, stalls, timeline,
 ):  # fmt: skip
     """Simulate the SMs first, first + step, ... to cycle `until`."""
     regions = np.zeros((0, 2), np.int64)
@@ -167,10 +167,13 @@ def advance_some(
             l2.log_service[i], l2.log_length[i],
         )  # fmt: skip
         order = dealt.order[i][: dealt.given[i]]
+        record = None
+        if timeline is not None:
+            record = recorder_of(timeline, i)
         advance(
             state_of(state, i), view, until, rows, events, warp_start, warp_end, lines, line_start, warps, order, p[i],
             regions, shares, seen_line, seen_mask, seen_at, INFINITE, stalls[i], dealt.done_at[i], dealt.issued_at[i],
-            recorder_of(recorded, room, record_count, waits, i),
+            record,
         )  # fmt: skip
 
 
@@ -284,8 +287,8 @@ class Chip:
         pool = self.pool
         advance_some(
             first, step, self.now, self.state, self.l2.front, self._rows, pool.events, pool.warp_start, pool.warp_end,
-            pool.lines, pool.line_start, self._warps, self._dealt, self._p, *seen, self.stalls, self.timeline.records,
-            self.timeline.room, self.timeline.count, self.timeline.waits,
+            pool.lines, pool.line_start, self._warps, self._dealt, self._p, *seen, self.stalls,
+            self.timeline.recorders(),
         )  # fmt: skip
 
     def _make_room(self) -> None:

@@ -341,7 +341,7 @@ def _replay(
     run.stalls = np.zeros((n_rows, N_STALLS))
     run.done = np.full(ctas, -1.0)
     run.issued_at = np.zeros(ctas, np.int64)
-    record = recorder(min(records, int(trace.warp_start[ctas * warps])))
+    record = recorder(min(records, int(trace.warp_start[ctas * warps]))) if records else None
     end, issued, _, run.traffic, run.busy = run_sm(
         rows,
         trace.events,
@@ -362,7 +362,7 @@ def _replay(
     )
     run.simulated_cycles = float(end)
     run.issued = int(issued)
-    if records:
+    if record is not None:
         run.timeline = sm_timeline(record, trace.ctas, 0, run.issued)
     return run
 

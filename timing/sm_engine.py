@@ -55,7 +55,7 @@ from timing.sm_state import (
 )
 from timing.sm_steps import account, contention_of, enter_tail, local_store, release_barrier
 from timing.stalls import Stall
-from timing.timeline import Recorder, note_issue, note_throttle, recorder
+from timing.timeline import Recorder, note_issue, note_throttle
 
 LITE = len(Pipe)  # second half of the FMA pipe, used by FMA instructions only
 
@@ -124,7 +124,7 @@ def run_sm(
         stalls,
         cta_done,
         issued_at,
-        recorder(0) if timeline is None else timeline,
+        timeline,
     )
     done = state.scalars
     return int(done[END_TIME]), int(done[ISSUED]), int(done[COMPLETED]), state.traffic, state.pipe_busy
@@ -153,7 +153,7 @@ def advance(
     stalls,
     cta_done,
     issued_at,
-    timeline,  # timing.timeline.Recorder
+    timeline,  # timing.timeline.Recorder, or None: then it is compiled without
 ):
     """Simulate one SM from where its state is to cycle `until`, or to where its log of requests to L2 is full."""
     n_code_lines = (rows.shape[0] + LINE_ROWS - 1) // LINE_ROWS
@@ -162,7 +162,6 @@ def advance(
     lg_depth = int(p[sp.LG_QUEUE])
     cta_slots = state.slot_empty.shape[0]
     on_chip = view.tags.shape[0] > 0
-    recording = timeline.records.shape[0] > 0
     servers = state.servers
     traffic = state.traffic
     tags = state.tags
@@ -367,7 +366,7 @@ def advance(
                     # from its own ready time up to now it was eligible and others went first, or throttled already
                     wait_from = ready_at[slot]
                     account(stalls, row, last_issue[slot], wait_until[slot], wait_from, now, int(reason[slot]))
-                    if recording:
+                    if timeline is not None:
                         note_throttle(
                             timeline, slot, why, free, last_issue[slot], wait_until[slot], wait_from, now, reason[slot]
                         )
@@ -423,7 +422,7 @@ def advance(
             block_until[s] = ti + 1
             account(stalls, row, last_issue[slot], wait_until[slot], ready_at[slot], now, int(reason[slot]))
             stalls[row, _SELECTED] += 1
-            if recording:
+            if timeline is not None:
                 note_issue(
                     timeline, slot, row, s, cta_index[c], cta_warps[c], ti, last_issue[slot], wait_until[slot],
                     ready_at[slot], now, reason[slot],

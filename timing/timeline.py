@@ -1,8 +1,8 @@
 """Who issued what when: a record an issued warp instruction, kept only when asked for.
 
-The engine (`timing.sm_engine`) calls `note_throttle` and `note_issue` while its recorder has room; a recorder without
-any is off, and costs the engine one test an instruction. What is recorded changes no result. On a chip the recorders
-are emptied between stretches, in SM order, so that the records depend on no thread.
+The engine (`timing.sm_engine`) calls `note_throttle` and `note_issue` where it has a recorder. Without one it is
+compiled without these calls, so that they cost nothing; with one it is compiled another time. What is recorded changes
+no result. On a chip the recorders are emptied between stretches, in SM order, so that the records depend on no thread.
 
 Records are kept up to a limit. What is beyond it is cut off at one cycle for all SMs: `Timeline.until`.
 """
@@ -46,7 +46,7 @@ LOST_FROM = 1  # the first cycle with an issue for which there was no room
 
 
 class Recorder(NamedTuple):
-    """What one SM writes. `records` of length 0: off."""
+    """What one SM writes."""
 
     records: np.ndarray  # RECORD[room]
     counts: np.ndarray  # int64[2]
@@ -54,11 +54,19 @@ class Recorder(NamedTuple):
 
 
 def recorder(room: int) -> Recorder:
-    """A recorder for one SM alone; without room it is off."""
-    slots = MAX_SLOTS if room > 0 else 0
+    """A recorder for one SM alone."""
     return Recorder(
-        np.zeros(room, RECORD), np.array([0, INFINITE], np.int64), np.zeros((slots, N_STALLS), np.int64)
+        np.zeros(room, RECORD), np.array([0, INFINITE], np.int64), np.zeros((MAX_SLOTS, N_STALLS), np.int64)
     )  # fmt: skip
+
+
+class ChipRecorders(NamedTuple):
+    """What many SMs write, an SM a row. `room` is how many of the records an SM may write."""
+
+    records: np.ndarray  # RECORD[SMs, most]
+    room: np.ndarray  # int64[SMs]
+    counts: np.ndarray  # int64[SMs, 2]
+    waits: np.ndarray  # int64[SMs, MAX_SLOTS, N_STALLS]
 
 
 @njit()
@@ -156,6 +164,10 @@ class ChipTimeline:
         self._sms: list[np.ndarray] = []
         self._total = 0
 
+    def recorders(self) -> ChipRecorders | None:
+        """For the engine; None when there is nothing to record any more."""
+        return ChipRecorders(self.records, self.room, self.count, self.waits) if self.on else None
+
     def begin(self, earliest: int, until: int) -> None:
         """Make room for what the SMs can issue in the cycles from `earliest` to `until`."""
         needed = min(SUB_CORES * (max(until - earliest, 0) + 1), MOST_ROOM)
@@ -170,7 +182,7 @@ class ChipTimeline:
         self._kept.append(np.concatenate([self.records[i, : counts[i]] for i in np.flatnonzero(self.wanted)]))
         self._sms.append(np.repeat(np.arange(len(counts), dtype=np.int16), counts))
         self._total += int(counts.sum())
-        self.until = int(self.count[:, LOST_FROM].min())
+        self.until = int(self.count[self.wanted, LOST_FROM].min())
         if self._total > self.limit:
             self._kept, self._sms = [np.concatenate(self._kept)], [np.concatenate(self._sms)]
             cycles = self._kept[0]["cycle"]
@@ -191,6 +203,6 @@ class ChipTimeline:
 
 
 @njit()
-def recorder_of(records, room, count, waits, i):
+def recorder_of(chip, i):
     """SM `i`'s recorder of a chip's, as views."""
-    return Recorder(records[i][: room[i]], count[i], waits[i])
+    return Recorder(chip.records[i][: chip.room[i]], chip.counts[i], chip.waits[i])

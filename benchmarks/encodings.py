@@ -1,6 +1,7 @@
-"""How to encode the table `instructions`: bytes a row and rows a second for each choice, on a real run's rows.
+"""How to encode a large table: bytes a row and rows a second for each choice, on a real run's rows.
 
     python benchmarks/encodings.py STORE/RUN
+    python benchmarks/encodings.py STORE/RUN --timeline        of a run made with farm submit --timeline
 
 The rows are sorted as parts are, and written in row groups as parts are. `jobs/tables.py` holds the choice made.
 """
@@ -27,11 +28,37 @@ PLAIN: dict[str, Any] = {"use_dictionary": False}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a finished run: STORE/RUN")
-    store, _, run = parser.parse_args().run.rstrip("/").rpartition("/")
-    table = sorted_table("instructions", open_store(store or ".").find(run).read("instructions"))
+    parser.add_argument("--timeline", action="store_true", help="the table timeline instead of instructions")
+    options = parser.parse_args()
+    store, _, run = options.run.rstrip("/").rpartition("/")
+    name = "timeline" if options.timeline else "instructions"
+    table = sorted_table(name, open_store(store or ".").find(run).read(name))
     common.use_one_core()
     print(f"{common.heading()}; {table.num_rows:,} rows, {table.nbytes / table.num_rows:.0f} B/row in memory\n")
     print(f"{'columns and encoding':38} zstd   B/row   write M rows/s   read M rows/s")
+    if options.timeline:
+        timeline(table)
+    else:
+        instructions(table)
+
+
+def timeline(table: pa.Table) -> None:
+    """Warp after warp, as parts have them, and cycle after cycle."""
+    orders = {"by warp": table, "by cycle": table.sort_by([(c, "ascending") for c in ("variant", "sm", "cycle")])}
+    for order, rows in orders.items():
+        for level in (3, 6):
+            measure(f"{order}: dictionaries", rows, level)
+            measure(f"{order}: plain", rows, level, **PLAIN)
+            chosen = write_options("timeline")
+            measure(f"{order}: as chosen", rows, level, **{**chosen, "compression_level": level})
+        for column in ("cycle", "cta", "warp", "pc", "stalled"):
+            one = rows.select([column])
+            measure(f"{order}: {column}: dictionary", one, 6)
+            measure(f"{order}: {column}: plain", one, 6, **PLAIN)
+            measure(f"{order}: {column}: delta", one, 6, **PLAIN, column_encoding={column: "DELTA_BINARY_PACKED"})
+
+
+def instructions(table: pa.Table) -> None:
     text = table.select(["sass"])
     coded = text.set_column(0, "sass", text.column(0).dictionary_encode())
     integers = table.select(["variant", "pc", "source_line"])
@@ -59,7 +86,7 @@ def main() -> None:
 
 def measure(label: str, table: pa.Table, level: int, **options: Any) -> None:
     """Write and read the table some times; print its size and the best speeds."""
-    arguments = {"compression": "zstd", "compression_level": level or None, "row_group_size": ROW_GROUP, **options}
+    arguments = {"compression": "zstd", "row_group_size": ROW_GROUP, "compression_level": level or None, **options}
     write = read = float("inf")
     for _ in range(REPEATS):
         sink = io.BytesIO()

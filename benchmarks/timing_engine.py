@@ -2,6 +2,7 @@
 
     python benchmarks/timing_engine.py
     python benchmarks/timing_engine.py --variant 50 --target h200 --repeats 50
+    python benchmarks/timing_engine.py --timeline              recording every instruction
 
 The trace is that of the CTAs which a sampled estimate of the sgemm example executes. Timed are the engine's own calls
 (`timing.sm_engine.run_sm`), not execution, decoding or set-up; the first replay loads compiled code and is left out.
@@ -20,6 +21,7 @@ def main() -> None:
     parser.add_argument("--variant", type=int, default=50)
     parser.add_argument("--target", default="h200")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--timeline", action="store_true")
     options = parser.parse_args()
     common.use_one_core()
     print(common.heading())
@@ -46,7 +48,9 @@ def main() -> None:
 
     sampled.run_sm = timed
     for _ in range(1 + options.repeats):
-        estimate = sampled.sampled_estimate(ready.program, ready.launch, target, traces, ready.allocations)
+        estimate = sampled.sampled_estimate(
+            ready.program, ready.launch, target, traces, ready.allocations, records=1 << 26 if options.timeline else 0
+        )
     count = issued[-1]
     per_cta = int(traces.counts["instructions_executed"].sum()) // traces.executed_ctas
     assert issued == [count] * (1 + options.repeats) and count % per_cta == 0, "every replay issues whole CTAs"

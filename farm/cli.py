@@ -18,6 +18,13 @@ from farm.commands.measure import measure
 from farm.commands.names import FamilyOption, JsonOption, StoreOption, TargetOption, console, open_run, target_of
 from farm.commands.observation import LogFormatOption, LogLevelOption, MetricsOption
 from farm.commands.ray_option import complete_ray_option
+from farm.commands.timeline_options import (
+    TimelineLimitOption,
+    TimelineOption,
+    TimelineSmsOption,
+    TimelineVariantsOption,
+    timeline_options,
+)
 from interpreter.errors import FarmError, ToolchainError
 
 app = typer.Typer(
@@ -126,6 +133,10 @@ def submit(
             help="Run on the Ray cluster at HOST:PORT, or `auto`; without an address on a Ray started here.",
         ),
     ] = None,
+    timeline: TimelineOption = False,
+    timeline_limit: TimelineLimitOption = None,
+    timeline_variants: TimelineVariantsOption = None,
+    timeline_sms: TimelineSmsOption = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="In the background; `farm watch` follows it.")] = False,
     allow_outside: Annotated[
@@ -162,6 +173,7 @@ def submit(
         memory=int(memory * 2**30),
         retry=retry,
         ray=ray,
+        **timeline_options(timeline, timeline_limit, timeline_variants, timeline_sms),
     )
     if detach:
         run_detached(sweeps, options, store, [word for word in sys.argv[1:] if word not in ("--detach", "-d")])
@@ -322,7 +334,8 @@ def query(
     json_output: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """SQL over a run: variants, estimates, instructions, measurements, ranking, correlation, group_correlation."""
+    """SQL over a run: its tables (variants, estimates, instructions, timeline, recordings, measurements), ranking,
+    correlation, group_correlation."""
     from farm.output import chosen_format, write
     from farm.render import print_rows
     from farm.store import open_store

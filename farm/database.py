@@ -21,7 +21,10 @@ from jobs.run_folder import RunFolder
 from jobs.tables import SCHEMAS
 
 # SQL does not tell upper case from lower case.
-_TAKEN = {name.lower() for schema in SCHEMAS.values() for name in schema.names} | {"group", "place", "measured_us"}
+# A sweep may well have a parameter WARP or CTA: timelines are not joined with rankings, and keep such columns apart.
+_APART = ("timeline", "recordings")
+_NAMED = {name.lower() for table, schema in SCHEMAS.items() if table not in _APART for name in schema.names}
+_TAKEN = _NAMED | {"group", "place", "measured_us"}
 
 BATCH_ROWS = 64 * 1024
 QUERIES = ("ranking.sql", "correlation.sql")
@@ -46,12 +49,14 @@ _OF_THE_QUERY = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogE
 
 
 class RunDatabase:
-    """An in-memory database with the run's tables: variants, estimates, instructions, measurements and the views."""
+    """An in-memory database with the run's tables (`jobs.tables`) and the views."""
 
     def __init__(self, folder: RunFolder, without: tuple[str, ...] = ()) -> None:
         """`without` names tables to leave empty."""
         self.folder = folder
         self._without = without
+        # opened by the first query that names them: they may have thousands of parts, whose schemas DuckDB reads
+        self._later = {"timeline"}
         self._connection = duckdb.connect(":memory:")
         self._connection.create_function("kendall_tau", _kendall_tau, [duckdb.list_type("DOUBLE")] * 3, "DOUBLE")
         self._again(self._open_all)
@@ -73,7 +78,7 @@ class RunDatabase:
         Either way DuckDB gets the exact list of files, and reads the columns and row groups that a query needs.
         """
         blobs = self.folder.blobs
-        parts = [] if name in self._without else self.folder.manifest.parts.get(name, [])
+        parts = [] if name in self._without or name in self._later else self.folder.manifest.parts.get(name, [])
         paths = [blobs.local_path(part.blob) for part in parts]
         if not parts:
             self._connection.register(f"_{name}", SCHEMAS[name].empty_table())
@@ -122,6 +127,10 @@ class RunDatabase:
 
     def _run(self, sql: str, arguments: list[Any] | None, fetch: Callable[[Any], Any]) -> Any:
         def once() -> Any:
+            for name in [name for name in self._later if name in sql.lower()]:
+                self._later.discard(name)
+                self._connection.unregister(f"_{name}")
+                self._open(name)
             with self._errors():
                 relation = self._connection.sql(sql, params=arguments or None)
                 return pa.table({}) if relation is None else fetch(relation)

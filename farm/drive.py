@@ -127,11 +127,11 @@ class Drive:
     def _keep(self, finished: Finished, node: str = "", worker: str = "") -> None:
         stream = self._streams[finished.family]
         stream.take(finished, node)
-        self._sink.take(finished.tables)
+        self._sink.take(finished.tables, finished.encoded)
         self.evaluated += 1
         self._first_result = self._first_result or time.monotonic()
         progress = self._telemetry.progress
-        if finished.failure is not None:
+        if finished.failure is not None and not finished.record_only:  # the variant itself has an estimate
             progress.failures[finished.failure] = progress.failures.get(finished.failure, 0) + 1
         progress.cpu_seconds = round(progress.cpu_seconds + finished.cpu_seconds, 6)
         self._note_best(finished, stream)

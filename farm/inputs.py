@@ -55,7 +55,8 @@ def recall(folder: RunFolder, board: Board) -> tuple[list[Path], Options]:
     try:
         names = {f.name for f in fields(Options)}
         options = Options(**{k: v for k, v in note["options"].items() if k in names})
-        options.targets, options.measured = tuple(options.targets), tuple(options.measured)
+        for name in ("targets", "measured", "timeline_variants", "timeline_sms"):
+            setattr(options, name, tuple(getattr(options, name)))
         sweeps, root = [Path(path) for path in note["sweeps"]], note["root"]
     except (KeyError, TypeError, AttributeError) as error:
         raise ResumeError(f"run {folder.name}: {SUBMISSION} is not a submission: {error}") from None

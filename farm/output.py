@@ -66,7 +66,7 @@ def write(reader: pa.RecordBatchReader, form: str, output: Path | None) -> int:
 
     Parquet files are zstd, Arrow is the IPC stream format. CSV has maps and lists as JSON.
     """
-    with _sink(output) as sink:
+    with whole_or_not(output) as sink:
         rows = 0
         if form == "parquet":
             with _parquet(sink, reader.schema) as writer:
@@ -130,7 +130,8 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _sink(output: Path | None) -> Iterator[IO[bytes]]:
+def whole_or_not(output: Path | None) -> Iterator[IO[bytes]]:
+    """Where to write: stdout, or a file that appears at the end, if nothing goes wrong before."""
     if output is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -20,6 +20,7 @@ from jobs.work import COMPILE, RUNTIME, TIMEOUT, Finished, WorkItem, failed_resu
 TASK_SECONDS = 4.0  # a batch's length: long beside what handing it out costs, short beside a run
 MAX_BATCH = 64
 FIRST_BATCH = 2  # while nothing is known of such items
+RECORDED_BATCH = 4  # of items that bring timelines: a Ray worker hands over a batch's results together
 GROWTH = 2.0  # of a batch over the last one of its kind: the first items may be the quick ones
 BLAMED_ATTEMPTS = 2  # an item at which the worker died is tried again alone; then it is set aside
 LOST_ATTEMPTS = 4  # workers lost under an item, for no known fault of its own
@@ -151,7 +152,7 @@ class Scheduler:
         size = 1
         while (item := self._peek()) is not None and len(items) < size:
             if not items:
-                size = self._size(kind_of(item), workers)
+                size = self._limited(item, self._size(kind_of(item), workers))
             elif kind_of(item) != kind_of(items[0]):
                 break
             items.append(item)
@@ -170,6 +171,7 @@ class Scheduler:
             _, _, item = heapq.heappop(heaps[home])
             self._promoted_count -= 1
             items.append(item)
+            size = self._limited(item, size)
             if home and home != worker.node and home not in homes:
                 homes.append(home)
             if not heaps[home]:
@@ -191,6 +193,10 @@ class Scheduler:
         pace.last = size
         # each worker gets its share in two turns at least
         return max(1, min(size, -(-self.waiting() // (2 * max(1, workers)))))
+
+    @staticmethod
+    def _limited(item: WorkItem, size: int) -> int:
+        return size if item.record is None else min(size, RECORDED_BATCH)
 
     def _peek(self) -> WorkItem | None:
         if self._next is None and not self._exhausted:

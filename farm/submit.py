@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +25,11 @@ from farm.progress import Reporter
 from farm.sink import Sink, Tables
 from farm.store import Store
 from farm.submit_options import Options, SubmitError
+from farm.timelines import announcement, summary, with_timelines
 from interpreter.disassembly import cache_directory
 from jobs.bundle import check_inside
 from jobs.expression import close_match
+from jobs.parts import Encoded
 from jobs.plan import Plan, Settings, model_digest, plan_sweep
 from jobs.run_folder import Family, RunError, RunFolder
 from jobs.stream import SweepStream
@@ -112,7 +115,7 @@ def _evaluate(
     """All the work of the sweeps that the run does not have yet."""
     progress = telemetry.progress
     with _state_of(telemetry):
-        sink = Sink(lambda tables: _store(outcome.folder, tables, telemetry))
+        sink = Sink(functools.partial(_store, outcome.folder, telemetry))
         try:
             streams = _streams(plans, options, outcome.folder, sink)
             outcome.resumed = sum(s.counts[s.first_tiers[0]].resumed for s in streams)
@@ -133,11 +136,12 @@ def _evaluate(
             sink.close()
     for stream in streams:
         outcome.notes += stream.notes()
+        outcome.notes += filter(None, [summary(stream.plan, outcome.folder)])
         outcome.failed += stream.variants_failed()
 
 
-def _store(folder: RunFolder, tables: Tables, telemetry: Telemetry) -> None:
-    telemetry.progress.bytes_written += folder.add(tables)
+def _store(folder: RunFolder, telemetry: Telemetry, tables: Tables, encoded: Sequence[Encoded] = ()) -> None:
+    telemetry.progress.bytes_written += folder.add(tables, encoded)
 
 
 def _drive(drive: Drive, telemetry: Telemetry, announcer: Announcer, console: Console, outcome: Outcome) -> None:
@@ -229,7 +233,7 @@ def plan_all(paths: list[Path], options: Options) -> list[Plan]:
         plan = plan_sweep(sweep if options.adjust is None else options.adjust(sweep), settings)
         if not options.allow_outside:
             check_inside(plan)
-        plans.append(plan)
+        plans.append(with_timelines(plan, options))
     return plans
 
 
@@ -311,14 +315,19 @@ def _store_measured(folder: RunFolder, measured: list[tuple[Plan, str, Path]], n
 
 def _streams(plans: list[Plan], options: Options, folder: RunFolder, sink: Sink) -> list[SweepStream]:
     known = folder.read("estimates", ["family", "variant", "target", "tier", "status", "time_us"])
+    recorded = folder.read("recordings", ["family", "variant", "target", "tier"]) if options.timeline else None
     cores = 1 if options.ray is not None else options.jobs or default_jobs()
     return [
-        SweepStream(plan, options.tier, known, lambda result: sink.take(result.rows.tables()), cores) for plan in plans
+        SweepStream(plan, options.tier, known, lambda result: sink.take(result.rows.tables()), cores, recorded)
+        for plan in plans
     ]
 
 
 def _announce(stream: SweepStream, executor: Executor, console: Console) -> None:
     plan, left = stream.plan, stream.remaining()
+    said = announcement(plan)
+    if said is not None:
+        console.print(said, highlight=False)
     if left:
         variants = min(left, len(plan.numbers))
         console.print(

@@ -31,4 +31,7 @@ class Options:
     allow_outside: bool = False
     retry: bool = False
     adjust: Callable[[Sweep], Sweep] | None = None  # a change to every sweep before it is planned
+    timeline: int = 0  # records an estimate of the last tier may have; 0: no timelines
+    timeline_variants: tuple[int, ...] = ()  # of these only; empty: of all
+    timeline_sms: tuple[int, ...] = ()  # in the cycle tier; empty: all
     ray: str | None = None  # address of a Ray cluster, "local" for a Ray of this run's own; None: processes

@@ -34,6 +34,7 @@ from interpreter.program import Program
 from interpreter.trace import Trace
 from jobs.arguments import argument_values
 from jobs.tables import STALL_COLUMNS
+from jobs.timeline import encoded_timeline, recording_row
 from jobs.work import (
     RUNTIME,
     TIMEOUT,
@@ -57,6 +58,7 @@ Event = tuple[Literal["begin", "done"], int, VariantResult | None]
 
 
 _progress: Callable[[float], None] | None = None
+_recording: set[str] = set()  # tiers for which the engine that records is loaded
 
 
 def report_progress_to(receiver: Callable[[float], None]) -> None:
@@ -65,13 +67,16 @@ def report_progress_to(receiver: Callable[[float], None]) -> None:
     _progress = receiver
 
 
-def prepare_worker() -> None:
-    """Load the timing engine, compiling it if this machine has not yet: one process of it at a time."""
+def prepare_worker(chip: bool = False, records: bool = False) -> None:
+    """Load the timing engine, compiling it if this machine has not yet: one process of it at a time.
+
+    `chip`: that of the cycle tier too; `records`: the one that records timelines.
+    """
     lock = cache_directory(None) / "engine.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        compile_engine()
+        compile_engine(chip, records)
 
 
 @dataclass(slots=True)
@@ -94,6 +99,10 @@ def evaluate(item: WorkItem) -> VariantResult:
 
 def evaluate_batch(items: list[WorkItem]) -> Iterator[Event]:
     """Results of items of one architecture, disassembled together; before each step "begin" says whose it is."""
+    wishes = {item.record.tier for item in items if item.record is not None}
+    if wishes - _recording:
+        prepare_worker(chip="cycle" in wishes, records=True)
+        _recording.update(wishes)
     prepared: dict[int, _Prepared] = {}
     for index, item in enumerate(items):
         yield "begin", index, None
@@ -304,12 +313,20 @@ def _one_target(item: WorkItem, ready: _Prepared, execution: _Execution, target:
     for estimate in estimates:
         result.rows.estimates.append(_estimate_row(item, estimate))
         result.rows.instructions.append(_instruction_block(item, execution, estimate))
+        if estimate.timeline is not None:
+            result.encoded += encoded_timeline(item, estimate, execution.program)
+            result.rows.recordings.append(recording_row(item, estimate))
+            estimate.timeline = None  # as large as all else together
 
 
 def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) -> Estimate:
     program, launch = execution.program, execution.launch
+    record = item.record if item.record is not None and item.record.tier == tier else None
+    records = record.records if record is not None else 0
     if tier == "sampled":
-        return sampled_estimate(program, launch, target, execution.traces, execution.allocations, l2=item.l2)
+        return sampled_estimate(
+            program, launch, target, execution.traces, execution.allocations, l2=item.l2, records=records
+        )
     if tier == "cycle":
         fresh = execution.untouched()
         return cycle_estimate(
@@ -321,6 +338,8 @@ def _estimate(item: WorkItem, execution: _Execution, target: Target, tier: str) 
             l2=item.l2,
             threads=item.threads,
             progress=lambda done, ctas, _cycle: _progress(done / ctas) if _progress is not None else None,
+            records=records,
+            record_sms=record.sms or None if record is not None else None,
         )
     rows = row_timing(program, target)
     started = time.perf_counter()

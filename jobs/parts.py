@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,15 +30,27 @@ JOINED_SLICES = 256  # variants whose rows a merge copies together
 BATCH = 16 * 1024  # rows read at a time from each input of a merge
 WHOLE_BYTES = 1 << 20  # a part of this size is read by one request, however little of it is wanted
 MERGED_BYTES = 64 << 20  # a merged part is closed at this size
+# Parts of `timeline` are closed from this size on: a variant may have more rows than a merge should hold.
+CLOSED_BYTES = {"timeline": 1 << 20}
 
 # Parts are merged when as many as FAN_IN have a size of one level; each level is FAN_IN times the one before.
 FAN_IN = 16
 FIRST_LEVEL_BYTES = 64 << 10
 
 # The order of rows in a part, as far as its table has these columns. The first two say where a variant's rows are.
-ORDER = ("family", "variant", "target", "tier", "pc")
+ORDER = ("family", "variant", "target", "tier", "sm", "cta", "warp", "cycle", "pc")
 
 Key = tuple[str, int]  # family, variant
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A part that travels: the bytes of its file, of one variant, sorted."""
+
+    table: str
+    key: Key
+    rows: int
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,23 @@ def write_part(blobs: Blobs, epoch: int, name: str, tables: Iterable[pa.Table]) 
     """Publish sorted tables, in their order, as one part."""
     (part,) = _write(blobs, epoch, name, tables, math.inf)
     return part
+
+
+def encode(name: str, table: pa.Table) -> Encoded:
+    """A sorted table of one variant as the bytes of a part."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, SCHEMAS[name], **write_options(name)) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP)
+    return Encoded(name, first_key(table), table.num_rows, sink.getvalue())
+
+
+def stage_encoded(blobs: Blobs, epoch: int, encoded: Encoded) -> dict[str, Part]:
+    """Publish encoded rows as a part that no manifest names yet, as `stage` does with tables."""
+    with temporary_file(blobs.scratch(), encoded.table) as path:
+        path.write_bytes(encoded.content)
+        file = f"{encoded.table}-{_digest(path)[:16]}.{epoch}{SUFFIX}"
+        blobs.publish(path, f"{FOLDER}/{file}")
+    return {encoded.table: Part(file, encoded.rows, len(encoded.content), encoded.key, encoded.key)}
 
 
 def merge(
@@ -276,7 +306,7 @@ def _variants_in_order(streams: list[Iterator[tuple[Key, pa.Table]]], name: str)
 
 def due(parts: Sequence[Part]) -> list[Part]:
     """Parts that should be merged now: FAN_IN or more of a level, with all smaller ones; none when few."""
-    open_parts = [part for part in parts if part.bytes < MERGED_BYTES]
+    open_parts = [part for part in parts if part.bytes < CLOSED_BYTES.get(part.table, MERGED_BYTES)]
     for level in sorted({part.level for part in open_parts}, reverse=True):
         if sum(part.level == level for part in open_parts) >= FAN_IN:
             return [part for part in open_parts if part.level <= level]
@@ -285,5 +315,5 @@ def due(parts: Sequence[Part]) -> list[Part]:
 
 def unmerged(parts: Sequence[Part]) -> list[Part]:
     """Parts to merge when a run is finished: all that are well below the size of a merged one."""
-    small = [part for part in parts if part.bytes < MERGED_BYTES // 2]
+    small = [part for part in parts if part.bytes < CLOSED_BYTES.get(part.table, MERGED_BYTES // 2)]
     return small if len(small) > 1 else []

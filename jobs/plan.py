@@ -21,6 +21,7 @@ from jobs.work import (
     DEFAULT_MEMORY,
     DEFAULT_SECONDS,
     KernelBuild,
+    Recording,
     VariantResult,
     WorkItem,
     failed_result,
@@ -108,6 +109,9 @@ class Plan:
 
     def _item(self, variant: Variant, target: Target, spec: str, tiers: tuple[str, ...]) -> WorkItem:
         settings = self.settings
+        record = settings.record if settings.record is not None and settings.record.tier in tiers else None
+        if settings.record_variants and variant.number not in settings.record_variants:
+            record = None
         return WorkItem(
             family=variant.family,
             variant=variant.number,
@@ -126,6 +130,7 @@ class Plan:
             memory=settings.memory,
             cache=settings.cache,
             threads=settings.threads,
+            record=record,
         )
 
 
@@ -141,6 +146,8 @@ class Settings:
     targets: tuple[str, ...] = field(default=())  # overrides the sweep's
     threads: int = 1  # of one evaluation by the cycle tier
     memory: int = DEFAULT_MEMORY
+    record: Recording | None = None  # timelines
+    record_variants: frozenset[int] = frozenset()  # of these only; empty: of all
 
 
 def plan_sweep(sweep: Sweep, settings: Settings) -> Plan:

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from interpreter.errors import FarmError
 from jobs import parts
 from jobs.blobs import Absent, Blobs, Busy, Conflict, LocalBlobs, Lock, StorageError, describe_owner, owner_text
-from jobs.parts import Part
-from jobs.tables import SCHEMA_VERSION, SCHEMAS
+from jobs.parts import Encoded, Part, first_key
+from jobs.tables import EVALUATED, SCHEMA_VERSION, SCHEMAS
 
 MANIFEST = "manifest.json"
 
@@ -235,14 +235,14 @@ class RunFolder:
 
     # ---- writing: only under the lock
 
-    def add(self, tables: Mapping[str, pa.Table]) -> int:
-        """Write tables as new parts, then the manifest that names them. Small parts are merged when there are many.
+    def add(self, tables: Mapping[str, pa.Table], encoded: Iterable[Encoded] = ()) -> int:
+        """Write tables, and what comes encoded, as new parts, then the manifest that names them all at once.
 
-        Returns the bytes of the new parts.
+        Small parts are merged when there are many. Returns the bytes of the new parts.
         """
-        staged = self.stage(tables)
-        self.publish(staged)
-        return sum(part.bytes for part in staged.values())
+        staged = [self.stage(tables), *(parts.stage_encoded(self.blobs, self.epoch, part) for part in encoded)]
+        self.publish(*staged)
+        return sum(part.bytes for group in staged for part in group.values())
 
     def stage(self, tables: Mapping[str, pa.Table]) -> dict[str, Part]:
         """Write tables as parts that do not count yet."""
@@ -285,9 +285,11 @@ class RunFolder:
             return 0
 
         def kept(rows: pa.Table) -> pa.Table:
-            keys = zip(*(rows.column(c).to_pylist() for c in ("family", "variant", "target")), strict=True)
-            stays = [target not in gone.get((family, variant), ()) for family, variant, target in keys]
-            return rows.filter(pa.array(stays, pa.bool_()))
+            """Of the rows of one variant, as a merge gives them."""
+            targets = gone.get(first_key(rows))
+            if targets is None:
+                return rows
+            return rows.filter(pc.invert(pc.is_in(rows.column("target").cast(pa.string()), pa.array(sorted(targets)))))
 
         touched = {
             name: [
@@ -295,7 +297,7 @@ class RunFolder:
                 for part in self.manifest.parts.get(name, [])
                 if any(_may_hold(part, family, variant) for family, variant in gone)
             ]
-            for name in ("variants", "estimates", "instructions")
+            for name in EVALUATED
         }
         self._merge(touched, kept)
         return sum(len(targets) for targets in gone.values())

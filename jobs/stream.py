@@ -62,14 +62,22 @@ class SweepStream:
     """Everything `plan` has to do up to `last` ("static", "sampled", "cycle"; None: as the sweep's funnel says).
 
     `known` are rows of `estimates` that the run has already (family, variant, target, tier, status, time_us).
-    `excluded` is called with results that are known without running anything.
+    `excluded` is called with results that are known without running anything. `recorded` are rows of `recordings`:
+    where the plan asks for timelines, estimates that the run has without one are made again for it.
     """
 
     def __init__(
-        self, plan: Plan, last: str | None, known: pa.Table, excluded: Callable[[VariantResult], None], cores: int = 1
+        self,
+        plan: Plan,
+        last: str | None,
+        known: pa.Table,
+        excluded: Callable[[VariantResult], None],
+        cores: int = 1,
+        recorded: pa.Table | None = None,
     ) -> None:
         self.plan = plan
         self._excluded = excluded
+        self._cores = cores
         count = len(plan.numbers)
         sweep = plan.sweep
         to_cycle = sweep.funnel.cycle not in (0, "0%")
@@ -107,7 +115,9 @@ class SweepStream:
         self._half_done = {
             target: self._done["static", target] & ~self._done["sampled", target] for target in plan.targets if one_pass
         }
-        self._remaining = self._count_fresh()
+        self._unrecorded = self._without_timeline(known, recorded)
+        self._unrecordable: list[str] = []  # why
+        self._remaining = self._count_fresh() + self._count_unrecorded()
 
     # ---- what is to be done
 
@@ -123,6 +133,7 @@ class SweepStream:
                     self._take(row["target"], row["tier"], self._index(found.variant), None)
         if self._half_done:
             yield from self._static_only()
+        yield from self._timelines_only()
 
     def remaining(self) -> int:
         """About how many items `fresh` will still give."""
@@ -141,6 +152,8 @@ class SweepStream:
 
     def take(self, finished: Finished, node: str = "") -> None:
         """A result of one of the items; `node` has its cubin now."""
+        if finished.record_only and finished.failure is not None:
+            self._unrecordable.append(f"variant {finished.variant}: {finished.message}")
         index = self._index(finished.variant)
         if self._gates:
             if node not in self._nodes:
@@ -162,12 +175,16 @@ class SweepStream:
                 counts.decided = True
 
     def notes(self) -> list[str]:
-        """What the funnels did, in words."""
-        return [
+        """What the funnels did, and timelines that could not be had, in words."""
+        said = [
             f"{self.plan.sweep.name}: the funnel takes {sum(f.kept() for f in gate.funnels.values())} of {gate.rows} "
             f"(variant, target) pairs to the {gate.tier} tier"
             for gate in self._gates
         ]
+        if self._unrecordable:
+            count = len(self._unrecordable)
+            said.append(f"{self.plan.sweep.name}: {count} timeline(s) not recorded, first {self._unrecordable[0]}")
+        return said
 
     def variants_failed(self) -> int:
         """Variants with results, but no estimate for any target."""
@@ -256,6 +273,44 @@ class SweepStream:
                 if ours:
                     self._remaining = max(0, self._remaining - 1)
                     yield from self.plan.items_of(number, ours, ("sampled",))[0]
+
+    def _without_timeline(self, known: pa.Table, recorded: pa.Table | None) -> dict[str, np.ndarray]:
+        """Variants by target that have an estimate of the tier whose timelines are wanted, and no timeline."""
+        settings, name = self.plan.settings, self.plan.sweep.name
+        if settings.record is None:
+            return {}
+        missing = {target: np.zeros(len(self.plan.numbers), bool) for target in self.plan.targets}
+        of_tier = (pc.field("family") == name) & (pc.field("tier") == settings.record.tier)
+        for table, value in ((known.filter(of_tier & (pc.field("status") == "ok")), True), (recorded, False)):
+            if table is None:
+                continue
+            found = table.filter(of_tier)
+            for variant, target in zip(*(found.column(c).to_pylist() for c in ("variant", "target")), strict=True):
+                index = self._index(variant)
+                if target in missing and index < len(self.plan.numbers) and self.plan.numbers[index] == variant:
+                    wanted = not settings.record_variants or variant in settings.record_variants
+                    missing[target][index] = value and wanted
+        return missing
+
+    def _count_unrecorded(self) -> int:
+        return sum(
+            int(np.count_nonzero(np.logical_or.reduce([self._unrecorded[target] for target in targets])))
+            for targets in self._architectures.values()
+            if self._unrecorded
+        )
+
+    def _timelines_only(self) -> Iterator[WorkItem]:
+        record = self.plan.settings.record
+        if record is None:
+            return
+        threads = max(1, self._cores // max(1, self._count_unrecorded())) if record.tier == "cycle" else 1
+        for targets in self._architectures.values():
+            for index, number in enumerate(self.plan.numbers):
+                ours = [target for target in targets if self._unrecorded[target][index]]
+                if ours:
+                    self._remaining = max(0, self._remaining - 1)
+                    for item in self.plan.items_of(number, ours, (record.tier,))[0]:
+                        yield replace(item, record_only=True, threads=threads)
 
 
 def _after(tier: str) -> str | None:

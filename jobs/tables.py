@@ -1,8 +1,9 @@
 """The result tables: one schema each, written as zstd Parquet with the schema's version in the file's metadata.
 
 `variants` and `estimates` have a row a (family, variant, target), estimates also a tier; `instructions` a row a SASS
-line of each estimate; `measurements` a row a time measured on real hardware, `profiles` a row a SASS line profiled
-there. Estimates are simulated, always.
+line of each estimate; `timeline`, on request, a row an issued warp instruction of the simulated part, with a row of
+`recordings` for each estimate that has one; `measurements` a row a time measured on real hardware, `profiles` a row a
+SASS line profiled there. Estimates are simulated, always.
 
 A new column needs no new version: files written before it read as null there. Any other change does.
 """
@@ -97,6 +98,30 @@ _INSTRUCTIONS: list[tuple[str, pa.DataType]] = [
     *[(column, pa.float32()) for column in STALL_COLUMNS],  # warp-cycles of the simulated part
 ]
 
+_TIMELINE: list[tuple[str, pa.DataType]] = [
+    ("family", _TEXT),
+    ("variant", pa.int32()),
+    ("target", _TEXT),
+    ("tier", _TEXT),
+    ("sm", pa.int16()),
+    ("sub_core", pa.int8()),
+    ("cta", pa.int32()),  # linear number in the grid
+    ("warp", pa.int16()),  # within the CTA
+    ("cycle", pa.int64()),  # SM cycles from the launch to the issue
+    ("pc", pa.int32()),
+    ("stalled", pa.int32()),  # cycles between the warp's issue before (or its launch) and this one
+    ("reason", _TEXT),  # of the most of them, as the stall columns are named; null when there are none
+]
+
+_RECORDINGS: list[tuple[str, pa.DataType]] = [
+    *_KEY,
+    ("tier", pa.string()),
+    ("sms", pa.int32()),  # recorded ones
+    ("records", pa.int64()),  # rows of `timeline`
+    ("issued", pa.int64()),  # what the recorded SMs issued in all
+    ("until_cycle", pa.int64()),  # issues from this cycle on are left out, on all SMs; null when none are
+]
+
 _MEASUREMENTS: list[tuple[str, pa.DataType]] = [
     *_KEY,
     ("time_us", pa.float64()),
@@ -127,27 +152,35 @@ SCHEMAS: dict[str, pa.Schema] = {
         "variants": _VARIANTS,
         "estimates": _ESTIMATES,
         "instructions": _INSTRUCTIONS,
+        "timeline": _TIMELINE,
+        "recordings": _RECORDINGS,
         "measurements": _MEASUREMENTS,
         "profiles": _PROFILES,
     }.items()
 }
+
+# Tables with rows that come of evaluating a variant, and go when it is evaluated again.
+EVALUATED = ("variants", "estimates", "instructions", "timeline", "recordings")
 
 
 @dataclass(slots=True)
 class Rows:
     """Rows gathered before they are written: dictionaries for the narrow tables, column blocks for `instructions`.
 
+    Rows of `timeline` are too many: they are encoded where they are made (`jobs.timeline`).
     A block of `instructions` maps column names to arrays of one length, or to a single value for all its rows.
     """
 
     variants: list[dict[str, Any]] = field(default_factory=list)
     estimates: list[dict[str, Any]] = field(default_factory=list)
     instructions: list[dict[str, Any]] = field(default_factory=list)
+    recordings: list[dict[str, Any]] = field(default_factory=list)
 
     def extend(self, other: Rows) -> None:
         self.variants += other.variants
         self.estimates += other.estimates
         self.instructions += other.instructions
+        self.recordings += other.recordings
 
     def tables(self) -> dict[str, pa.Table]:
         """The Arrow tables that have rows."""
@@ -155,6 +188,7 @@ class Rows:
             "variants": from_rows("variants", self.variants),
             "estimates": from_rows("estimates", self.estimates),
             "instructions": _from_blocks(self.instructions),
+            "recordings": from_rows("recordings", self.recordings),
         }
         return {name: table for name, table in found.items() if table.num_rows}
 
@@ -223,4 +257,9 @@ def write_options(name: str) -> dict[str, Any]:
         plain = {"sass", *differences, *STALL_COLUMNS}
         options["use_dictionary"] = [column for column in SCHEMAS[name].names if column not in plain]
         options["column_encoding"] = dict.fromkeys(differences, "DELTA_BINARY_PACKED")
+    elif name == "timeline":
+        # Rows follow each other as a warp issues them: PCs mostly 16 apart, cycles a few. Waits are of few lengths.
+        alike = ("variant", "sm", "cta", "warp", "cycle", "pc")
+        options["use_dictionary"] = [column for column in SCHEMAS[name].names if column not in alike]
+        options["column_encoding"] = dict.fromkeys(alike, "DELTA_BINARY_PACKED")
     return options

@@ -20,6 +20,7 @@ from interpreter.errors import (
     LaunchError,
     UnsupportedInstruction,
 )
+from jobs.parts import Encoded
 from jobs.tables import Rows
 from jobs.variants import ArgumentSpec, Dim3
 from timing.occupancy import CannotLaunch
@@ -53,6 +54,16 @@ class KernelBuild:
 
 
 @dataclass(frozen=True, slots=True)
+class Recording:
+    """A wish for timelines: of the estimates of one tier, at most `records` each; in the cycle tier of `sms` (empty:
+    all)."""
+
+    tier: str
+    records: int
+    sms: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WorkItem:
     """One variant on the targets of one architecture. Pure data; `targets` are (name, what `load_target` takes)."""
 
@@ -74,6 +85,8 @@ class WorkItem:
     cache: Path = Path(".")
     threads: int = 1  # for the cycle tier; results do not depend on it
     shown: tuple[tuple[str, str], ...] = ()  # path here -> path on the submitting machine, for messages
+    record: Recording | None = None
+    record_only: bool = False  # the estimates are there already: nothing but the timeline is kept
 
     @property
     def label(self) -> str:
@@ -89,6 +102,7 @@ class VariantResult:
     rows: Rows = field(default_factory=Rows)
     failure: str | None = None
     message: str | None = None
+    encoded: list[Encoded] = field(default_factory=list)  # rows too many to travel as they are
 
 
 @dataclass(slots=True)
@@ -109,6 +123,8 @@ class Finished:
     cpu_seconds: float = 0.0  # of the worker and the tools it ran
     peak_bytes: int = 0  # of the worker process so far
     tables: dict[str, pa.Table] = field(default_factory=dict)
+    encoded: list[Encoded] = field(default_factory=list)
+    record_only: bool = False
 
 
 def finish(item: WorkItem, result: VariantResult, seconds: float = 0.0) -> Finished:
@@ -120,7 +136,9 @@ def finish(item: WorkItem, result: VariantResult, seconds: float = 0.0) -> Finis
                 row["message"] = row["message"].replace(local, original)
         result.message = result.message and result.message.replace(local, original)
     times = {(row["target"], row["tier"]): row.get("time_us") for row in rows.estimates}
-    kept = Rows(rows.variants if "static" in item.tiers else [], rows.estimates, rows.instructions)
+    kept = Rows(rows.variants if "static" in item.tiers else [], rows.estimates, rows.instructions, rows.recordings)
+    if item.record_only:
+        times, kept = {}, Rows(recordings=rows.recordings)
     return Finished(
         item.family,
         item.variant,
@@ -131,6 +149,8 @@ def finish(item: WorkItem, result: VariantResult, seconds: float = 0.0) -> Finis
         result.message,
         seconds,
         tables=kept.tables(),
+        encoded=result.encoded,
+        record_only=item.record_only,
     )
 
 

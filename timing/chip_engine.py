@@ -26,12 +26,14 @@ from timing.sm_state import (
     AGE_COUNTER,
     COMPLETED,
     INFINITE,
+    ISSUED,
     N_EMPTY,
     NEXT_CTA,
     blank_states,
     state_of,
 )
 from timing.stalls import N_STALLS
+from timing.timeline import ChipTimeline, Timeline, recorder_of
 from timing.trace_pool import TracePool
 
 # Less than the latency of an L2 hit: what an SM asks for is not answered within the stretch in any case.
@@ -151,7 +153,7 @@ def _taken_back(state, dealt):
 @njit_entry()
 def advance_some(
     first, step, until, state, l2, rows, events, warp_start, warp_end, lines, line_start, warps, dealt, p, seen_line,
-    seen_mask, seen_at, stalls,
+    seen_mask, seen_at, stalls, timeline,
 ):  # fmt: skip
     """Simulate the SMs first, first + step, ... to cycle `until`."""
     regions = np.zeros((0, 2), np.int64)
@@ -165,9 +167,13 @@ def advance_some(
             l2.log_service[i], l2.log_length[i],
         )  # fmt: skip
         order = dealt.order[i][: dealt.given[i]]
+        record = None
+        if timeline is not None:
+            record = recorder_of(timeline, i)
         advance(
             state_of(state, i), view, until, rows, events, warp_start, warp_end, lines, line_start, warps, order, p[i],
             regions, shares, seen_line, seen_mask, seen_at, INFINITE, stalls[i], dealt.done_at[i], dealt.issued_at[i],
+            record,
         )  # fmt: skip
 
 
@@ -186,6 +192,7 @@ class Chip:
         grid: int,
         warps: int,
         launch_cycles: float,
+        timeline: ChipTimeline | None = None,
     ) -> None:
         """`p` has fair shares of the chip; `launch_cycles` lie between two CTAs of the first wave."""
         self.state = blank_states(sms, p, resident)
@@ -195,6 +202,7 @@ class Chip:
         self.l2 = l2
         self.pool = pool
         self.stalls = np.zeros((sms, len(rows), N_STALLS))
+        self.timeline = timeline or ChipTimeline(sms, 0)
         self.now = 0
         self.traced = 0
         self._rows, self._grid, self._warps = rows, grid, warps
@@ -207,6 +215,10 @@ class Chip:
     def completed(self) -> int:
         """CTAs that are done."""
         return int(self.state.scalars[:, COMPLETED].sum())
+
+    def recorded(self) -> Timeline:
+        """What the timeline has of the launch, once it has run."""
+        return self.timeline.result(self._dealt.cta, self.state.scalars[:, ISSUED])
 
     def take(self, places: list[int]) -> None:
         """The next CTAs of the grid are executed and lie at these places of the trace pool."""
@@ -233,11 +245,18 @@ class Chip:
                 self._deal(feed)
                 begin = self.now
                 self.now = begin + self._stretch()
+                if self.timeline.on:
+                    following = int(self.state.next_time.min())
+                    # CTAs are launched in short stretches only
+                    short = self.now - begin <= STRETCH_CYCLES
+                    self.timeline.begin(min(begin, following) if short else following, self.now)
                 if threads == 1:
                     self._advance(0, 1, seen[0])
                 else:
                     for result in [workers.submit(self._advance, k, threads, seen[k]) for k in range(threads)]:
                         result.result()
+                if self.timeline.on:
+                    self.timeline.take(min(self.now, int(self.state.next_time.min())))
                 settle(float(begin), float(self.now), self.l2, self.state.servers, self.state.traffic, self._p)
                 if tick is not None:
                     tick()
@@ -269,6 +288,7 @@ class Chip:
         advance_some(
             first, step, self.now, self.state, self.l2.front, self._rows, pool.events, pool.warp_start, pool.warp_end,
             pool.lines, pool.line_start, self._warps, self._dealt, self._p, *seen, self.stalls,
+            self.timeline.recorders(),
         )  # fmt: skip
 
     def _make_room(self) -> None:

@@ -43,6 +43,7 @@ from timing.sm_rows import build_rows
 from timing.sm_state import END_TIME, ISSUED
 from timing.target import Target, row_timing
 from timing.target_parameters import l2_hit_share, local_dram_share, parameters
+from timing.timeline import ChipTimeline
 from timing.trace_pool import DEFAULT_LIMIT, TracePool
 from timing.traffic import SECTOR_BYTES, access_table, local_bytes_per_warp
 
@@ -98,13 +99,16 @@ def cycle_estimate(
     threads: int = 1,
     progress: Progress | None = None,
     memory_limit: int = DEFAULT_LIMIT,
+    records: int = 0,
+    record_sms: Sequence[int] | None = None,
 ) -> Estimate:
     """Estimate one launch on one target by simulating all of it.
 
     `machine` must be fresh: every CTA is executed once, in launch order, so that kernels whose control flow depends on
     data see what they wrote. `allocations` are (guest address, bytes) of the buffers; `l2` is "warm" (the launch is
-    repeated on the same buffers) or "cold". `threads` changes the wall-clock time only. Raises CannotLaunch, and
-    TraceMemoryError when the CTAs that run at once need more than `memory_limit` bytes of traces.
+    repeated on the same buffers) or "cold". `threads` changes the wall-clock time only. With `records` the estimate has
+    a timeline of at most so many, of all SMs or those of `record_sms`. Raises CannotLaunch, and TraceMemoryError when
+    the CTAs that run at once need more than `memory_limit` bytes of traces.
     """
     started = time.perf_counter()
     block = launch.block[0] * launch.block[1] * launch.block[2]
@@ -132,7 +136,7 @@ def cycle_estimate(
     interval = 1.0 / target.launch.ctas_per_clk
     chip = Chip(
         rows, p, memory, feeder.pool, sms=sms, resident=geometry.resident, grid=grid, warps=warps,
-        launch_cycles=interval,
+        launch_cycles=interval, timeline=ChipTimeline(sms, records, record_sms),
     )  # fmt: skip
     chip.take(first)
 
@@ -180,6 +184,7 @@ def cycle_estimate(
         coverage=covered,
         memory={**_memory(chip, memory), "footprint_bytes": footprint},
         warp_instructions=float(chip.state.scalars[:, ISSUED].sum()),
+        timeline=chip.recorded() if records else None,
     )
 
 

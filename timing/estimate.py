@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from timing.occupancy import Occupancy
+from timing.timeline import Timeline
 
 
 @dataclass(slots=True)
@@ -41,3 +42,4 @@ class Estimate:
     memory: dict[str, float] = field(default_factory=dict)  # bytes and hit rates of the whole launch
     warp_instructions: float = 0.0  # of the whole grid
     expected_error: float | None = None  # relative, from how little was executed; None when everything was
+    timeline: Timeline | None = None  # when asked for

@@ -31,6 +31,7 @@ from timing.sm_rows import build_rows
 from timing.stalls import N_STALLS, Stall
 from timing.target import Target, row_timing
 from timing.target_parameters import l2_hit_share, l2_reach, local_dram_share, parameters
+from timing.timeline import Timeline, recorder, sm_timeline
 from timing.traffic import SECTOR_BYTES, Region, local_bytes_per_warp, regions_of
 
 TENSOR_IN_USE = 0.1  # share of the time from which on the clock is that of tensor work
@@ -119,11 +120,13 @@ def sampled_estimate(
     *,
     l2: str = "warm",
     budget: int = INSTRUCTION_BUDGET,
+    records: int = 0,
 ) -> Estimate:
     """Estimate one launch on one target.
 
     `allocations` are (guest address, bytes) of the buffers. `l2` is "warm" (the launch is repeated on the same buffers)
-    or "cold". Raises `CannotLaunch` when the target cannot hold one CTA.
+    or "cold". With `records` the estimate has a timeline of the SM looked at, of at most so many. Raises `CannotLaunch`
+    when the target cannot hold one CTA.
     """
     started = time.perf_counter()
     executed_before = traces.seconds
@@ -139,7 +142,7 @@ def sampled_estimate(
     else:
         trace = traces.fetch(uneven.representative(geometry.resident, budget))
     regions = regions_of(rows, trace, allocations, grid)
-    run = _simulate(rows, trace, geometry, target, occ, regions, warps, l2, len(program.instructions), uneven)
+    run = _simulate(rows, trace, geometry, target, occ, regions, warps, l2, len(program.instructions), uneven, records)
     scale = grid / max(traces.executed_ctas, 1)
     cycles = run.cycles
     overhead = target.launch.kernel_overhead_us
@@ -176,6 +179,7 @@ def sampled_estimate(
         memory=run.memory,
         warp_instructions=issued_total,
         expected_error=None if share >= 1.0 else run.spread,
+        timeline=run.timeline,
     )
 
 
@@ -227,6 +231,7 @@ class _Run:
         self.spread = 0.0
         self.done = np.zeros(0)  # when each CTA ended, cycles,
         self.issued_at = np.zeros(0, np.int64)  # and what the SM had issued by then
+        self.timeline: Timeline | None = None
 
 
 def _simulate(
@@ -240,6 +245,7 @@ def _simulate(
     l2: str,
     n_rows: int,
     uneven: UnevenWork | None,
+    records: int,
 ) -> _Run:
     local = local_bytes_per_warp(trace) * min(occ.warps_per_sm, warps * geometry.most) * geometry.active_sms
     footprint = sum(max(r.read_unique, r.write_unique) for r in regions) + local
@@ -261,8 +267,9 @@ def _simulate(
         shares[i, 2] = r.atomic_contention
         shares[i, 3] = r.scatter * target.dram.scatter_sectors
     m = len(trace.ctas)
+    looked_at = geometry.sampled_sm()
     pace, uneven_cycles = 1.0, 0.0
-    run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)
+    run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows, records)
     if uneven is not None:
         rate, run.spread = _work_rate(run, min(geometry.resident, m))
         work = traced_work(trace)
@@ -285,7 +292,7 @@ def _simulate(
             m = max(geometry.most - -(-(geometry.most - m) // resident) * resident, min(resident, m))
         m = min(m, geometry.most)
         p[sp.TAIL_AFTER] = max(p[sp.TAIL_AFTER] - (geometry.most - m), 1.0) if dealt.above_least else 0.0
-        run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows)
+        run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows, records)
     traffic = run.traffic
     total = geometry.most
     cycles = run.simulated_cycles
@@ -298,6 +305,8 @@ def _simulate(
     reads, writes = traffic[mp.C_DRAM_READ_SECTORS], traffic[mp.C_DRAM_WRITE_SECTORS]
     mix = 4.0 * reads * writes / max(reads + writes, 1.0) ** 2
     run.dram_busy = (reads + writes) * p[sp.DRAM_CYCLES_PER_SECTOR] * (1.0 + mix * p[sp.DRAM_MIX_COST])
+    if run.timeline is not None:
+        run.timeline.sm[:] = looked_at
     run.l2_busy = max(
         traffic[mp.C_L2_READ_SECTORS] * p[sp.L2_CYCLES_PER_SECTOR],
         traffic[mp.C_L2_WRITE_SECTORS] * p[sp.L2_WRITE_CYCLES_PER_SECTOR],
@@ -326,12 +335,14 @@ def _replay(
     lines: np.ndarray,
     shares: np.ndarray,
     n_rows: int,
+    records: int = 0,
 ) -> _Run:
     """Time the first `ctas` of the trace on one SM, `resident` at a time."""
     run = _Run()
     run.stalls = np.zeros((n_rows, N_STALLS))
     run.done = np.full(ctas, -1.0)
     run.issued_at = np.zeros(ctas, np.int64)
+    record = recorder(min(records, int(trace.warp_start[ctas * warps]))) if records else None
     end, issued, _, run.traffic, run.busy = run_sm(
         rows,
         trace.events,
@@ -348,9 +359,12 @@ def _replay(
         run.stalls,
         run.done,
         run.issued_at,
+        record,
     )
     run.simulated_cycles = float(end)
     run.issued = int(issued)
+    if record is not None:
+        run.timeline = sm_timeline(record, trace.ctas, 0, run.issued)
     return run
 
 

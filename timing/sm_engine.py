@@ -57,6 +57,7 @@ from timing.sm_state import (
 )
 from timing.sm_steps import account, contention_of, enter_tail, local_store, release_barrier
 from timing.stalls import Stall
+from timing.timeline import Recorder, note_issue, note_throttle
 
 LITE = len(Pipe)  # second half of the FMA pipe, used by FMA instructions only
 
@@ -97,6 +98,7 @@ def run_sm(
     stalls,  # float64[n_rows, N_STALLS], warp-cycles, added to
     cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run
     issued_at,  # int64[len(order)], instructions issued when the CTA was completed
+    timeline: Recorder | None = None,
 ):
     """One SM from its first CTA to the last, with its share of L2 and DRAM.
 
@@ -124,6 +126,7 @@ def run_sm(
         stalls,
         cta_done,
         issued_at,
+        timeline,
     )
     done = state.scalars
     return int(done[END_TIME]), int(done[ISSUED]), int(done[COMPLETED]), state.traffic, state.pipe_busy
@@ -152,6 +155,7 @@ def advance(
     stalls,
     cta_done,
     issued_at,
+    timeline,  # timing.timeline.Recorder, or None: then it is compiled without
 ):
     """Simulate one SM from where its state is to cycle `until`, or to where its log of requests to L2 is full."""
     n_code_lines = (rows.shape[0] + LINE_ROWS - 1) // LINE_ROWS
@@ -367,6 +371,10 @@ def advance(
                     # from its own ready time up to now it was eligible and others went first, or throttled already
                     wait_from = ready_at[slot]
                     account(stalls, row, last_issue[slot], wait_until[slot], wait_from, now, int(reason[slot]))
+                    if timeline is not None:
+                        note_throttle(
+                            timeline, slot, why, free, last_issue[slot], wait_until[slot], wait_from, now, reason[slot]
+                        )
                     last_issue[slot] = free - 1
                     wait_until[slot] = free
                     ready_at[slot] = free
@@ -419,6 +427,11 @@ def advance(
             block_until[s] = ti + 1
             account(stalls, row, last_issue[slot], wait_until[slot], ready_at[slot], now, int(reason[slot]))
             stalls[row, _SELECTED] += 1
+            if timeline is not None:
+                note_issue(
+                    timeline, slot, row, s, cta_index[c], cta_warps[c], ti, last_issue[slot], wait_until[slot],
+                    ready_at[slot], now, reason[slot],
+                )  # fmt: skip
             last_issue[slot] = ti
             issued_last[slot] = ti
             throttled[slot] = False

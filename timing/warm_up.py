@@ -15,6 +15,7 @@ from timing.chip_l2 import chip_l2, fill
 from timing.sm_engine import run_sm
 from timing.sm_rows import ACTION_EXIT, ROW
 from timing.stalls import N_STALLS
+from timing.timeline import ChipTimeline, recorder
 from timing.trace_pool import TracePool
 
 
@@ -28,8 +29,11 @@ def is_compiled(chip: bool = False) -> bool:
     return all(any(directory.rglob(f"{name}-*.nbc")) for name in wanted)
 
 
-def compile_engine(chip: bool = False) -> float:
-    """Compile or load the engine by timing one warp that only exits; returns the seconds it took."""
+def compile_engine(chip: bool = False, records: bool = False) -> float:
+    """Compile or load the engine by timing one warp that only exits; returns the seconds it took.
+
+    `records`: the engine that records timelines.
+    """
     started = time.perf_counter()
     rows = np.zeros(1, ROW)
     rows["action"], rows["write_barrier"], rows["read_barrier"] = ACTION_EXIT, 7, 7
@@ -51,19 +55,21 @@ def compile_engine(chip: bool = False) -> float:
         np.zeros((1, N_STALLS)),
         np.zeros(1),
         np.zeros(1, np.int64),
+        recorder(1) if records else None,
     )
     if chip:
-        _run_chip(rows, parameters)
+        _run_chip(rows, parameters, records)
     return time.perf_counter() - started
 
 
-def _run_chip(rows: np.ndarray, parameters: np.ndarray) -> None:
+def _run_chip(rows: np.ndarray, parameters: np.ndarray, records: bool) -> None:
     """One warp that only exits, on a chip of one SM."""
     start = np.array([0, 1], np.int64)
     pool = TracePool(1)
     places = pool.add(Trace([0], 1, np.zeros(1, EVENT), start, np.zeros(0, np.uint64), np.zeros(2, np.int64)))
     l2 = chip_l2(1 << 20, 1, parameters)
     fill(np.zeros((0, 2), np.int64), 0.0, 0.0, l2)
-    chip = Chip(rows, parameters, l2, pool, sms=1, resident=1, grid=1, warps=1, launch_cycles=1.0)
+    chip = Chip(rows, parameters, l2, pool, sms=1, resident=1, grid=1, warps=1, launch_cycles=1.0,
+                 timeline=ChipTimeline(1, int(records)))  # fmt: skip
     chip.take(places)
     chip.run(lambda _count: None)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -17,6 +18,13 @@ from rich.console import Console
 
 from farm.board import CANCEL, Board
 from farm.commands.observation import LogFormatOption, LogLevelOption, MetricsOption, Observation
+from farm.commands.timeline_options import (
+    TimelineLimitOption,
+    TimelineOption,
+    TimelineSmsOption,
+    TimelineVariantsOption,
+    timeline_options,
+)
 from farm.events import Progress
 from farm.liveness import SILENT_SECONDS, driver_state, surely_dead
 from farm.store import open_store
@@ -200,6 +208,10 @@ def resume(
         str | None,
         typer.Option("--ray", envvar="RAY_ADDRESS", metavar="[ADDRESS]", help="As in `farm submit`."),
     ] = None,
+    timeline: TimelineOption = False,
+    timeline_limit: TimelineLimitOption = None,
+    timeline_variants: TimelineVariantsOption = None,
+    timeline_sms: TimelineSmsOption = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed variants of the run again.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="In the background.")] = False,
     metrics: MetricsOption = None,
@@ -208,6 +220,8 @@ def resume(
     store: StoreOption = None,
 ) -> None:
     """Go on with a run that was stopped, cancelled or killed, from any machine that sees the store.
+
+    With --timeline, of a run that is complete too: what has an estimate and no timeline gets one.
 
     The sweep's files are taken from where they were submitted or, if they are not there, from the run's own copy.
     """
@@ -218,6 +232,9 @@ def resume(
     folder = open_store(store).find(run)
     sweeps, options = recall(folder, Board(folder))
     options.jobs, options.ray, options.retry = jobs, ray, retry
+    wanted = timeline_options(timeline, timeline_limit, timeline_variants, timeline_sms)
+    if timeline:
+        options = replace(options, **wanted)
     if detach:
         run_detached(sweeps, options, store, [word for word in sys.argv[1:] if word not in ("--detach", "-d")])
     else:

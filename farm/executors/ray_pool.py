@@ -36,7 +36,7 @@ LOCAL_ATTEMPTS = 2
 CONNECT_SECONDS = 10.0
 PROBE_SECONDS = 15.0
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-OBJECT_STORE_BYTES = 256 << 20  # of a Ray started here; results in flight are a few MB
+OBJECT_STORE_BYTES = 256 << 20  # of a Ray started here; results in flight are a few MB, with timelines some tens
 
 
 @dataclass(slots=True)

@@ -11,6 +11,8 @@ KEYS = {
     "variants": ["family", "variant", "target"],
     "estimates": ["family", "variant", "target", "tier"],
     "instructions": ["family", "variant", "target", "tier", "pc"],
+    "timeline": ["family", "variant", "target", "tier", "sm", "cta", "warp", "cycle"],
+    "recordings": ["family", "variant", "target", "tier"],
 }
 
 

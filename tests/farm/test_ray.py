@@ -118,10 +118,11 @@ def test_the_same_tables_as_on_processes(
 def test_real_kernels_with_their_faults(cluster: Any, tmp_path: Path) -> None:
     """Kernels that work, fault, loop, deadlock and do not compile: the same rows as on processes, messages included,
     though the sweep's files are elsewhere on the cluster."""
-    asked: dict[str, Any] = {"targets": ("h200", "h100", "l40s"), "instructions": 20_000}
+    asked: dict[str, Any] = {"targets": ("h200", "h100", "l40s"), "instructions": 20_000, "timeline": 1000}
     outcome = submit([BAD], Options(jobs=2, **asked), LocalStore(tmp_path / "processes"), QUIET)
     folder, _ = run_on(cluster, BAD, tmp_path / "ray", **asked)
     assert contents(folder) == contents(outcome.folder)
+    assert folder.read("timeline").num_rows and folder.read("recordings").num_rows == 3
     messages = [row["message"] for row in folder.read("variants", ["message"]).to_pylist() if row["message"]]
     assert any(str(BAD / "kernel.cu") in message for message in messages), messages
 

@@ -110,6 +110,7 @@ class Scheduler:
         self._sequence = itertools.count()
         self._pace: dict[Kind, _Pace] = {}
         self.running: dict[int, Running] = {}
+        self.running_items = 0  # of those batches, without a result yet
         self.counts = Counts()
 
     # ---- work comes in
@@ -140,6 +141,7 @@ class Scheduler:
         self.counts.items += len(items)
         batch = Batch(self.counts.batches, tuple(items), homes)
         self.running[batch.number] = Running(batch, worker, now)
+        self.running_items += len(items)
         return batch
 
     def _choose(self, worker: Worker, workers: int) -> tuple[list[WorkItem], tuple[str, ...]]:
@@ -204,6 +206,7 @@ class Scheduler:
         """An item of a running batch has a result."""
         running = self.running[answer.batch]
         running.done += 1
+        self.running_items -= 1
         item = running.batch.items[answer.index]
         self._trouble.pop(_identity(item), None)
         self._pace.setdefault(kind_of(item), _Pace()).learn(answer.result.seconds, 1)
@@ -212,6 +215,7 @@ class Scheduler:
     def ended(self, answer: Ended) -> Verdict:
         """A batch is over; what it left goes back to the queue, or is set aside with the reason."""
         running = self.running.pop(answer.batch)
+        self.running_items -= running.left
         verdict = Verdict()
         if not answer.unfinished:
             return verdict

@@ -20,6 +20,7 @@ from interpreter.errors import (
     LaunchError,
     UnsupportedInstruction,
 )
+from jobs.packed import Packed
 from jobs.tables import Rows
 from jobs.variants import ArgumentSpec, Dim3
 from timing.occupancy import CannotLaunch
@@ -41,7 +42,7 @@ class VariantTimeout(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelBuild:
+class KernelBuild(Packed):
     """How to get the cubin: compile `source` with `macros` and `flags`, or read the file `cubin`."""
 
     arch: str  # sm_90a and so on
@@ -53,7 +54,7 @@ class KernelBuild:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkItem:
+class WorkItem(Packed):
     """One variant on the targets of one architecture. Pure data; `targets` are (name, what `load_target` takes)."""
 
     family: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pickle
 import re
 import secrets
 import socket
@@ -28,7 +29,7 @@ from jobs.bundle import Bundle
 from jobs.plan import model_digest
 
 LOCAL = "local"
-NODES_SECONDS = 2.0  # between looks at the cluster's nodes
+NODES_SECONDS = 5.0  # between looks at the cluster's nodes: milliseconds of the driver each
 SLOW_SECONDS = 60.0  # without any worker before the user is told what is waited for
 START_ATTEMPTS = 3  # workers that failed to start, with none that did in between
 BROKEN_ATTEMPTS = 3
@@ -122,7 +123,10 @@ class RayPool:
             if donor is not None
         ]
         actor.batch, actor.since = batch, time.monotonic()
-        self._in_flight[actor.handle.run.remote(batch, cubins, donors)] = actor
+        # Pickled here, since Ray's own pickler asks Python code about every object in it; and each argument costs time,
+        # so the rare ones are left out where there are none.
+        rare = [cubins, donors] if donors else [cubins] if cubins else []
+        self._in_flight[actor.handle.run.remote(pickle.dumps(batch), *rare)] = actor
 
     def wait(self, timeout: float) -> list[Answer]:
         answers: list[Answer] = [*self._notes]

@@ -114,6 +114,7 @@ def drive_simulated(
         cluster._leave()
         drive.run()
         sink.close()
+        folder.finish()
     return cluster, drive
 
 

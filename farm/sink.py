@@ -11,7 +11,8 @@ import pyarrow as pa
 
 FLUSH_SECONDS = 2.0  # a kill loses at most this much finished work
 FLUSH_ROWS = 200_000  # rows of `instructions` gathered into one part
-FLUSH_RESULTS = 512  # a small table takes tens of KB of memory, however few its rows
+FLUSH_RESULTS = 512
+JOINED_RESULTS = 32  # put into one table: a small one takes tens of KB of memory, however few its rows
 QUEUED = 64  # results that may wait for the writer; beyond that the driver waits, and memory stays bounded
 
 Tables = dict[str, pa.Table]
@@ -23,7 +24,10 @@ class Sink:
     def __init__(self, add: Callable[[Tables], None]) -> None:
         self._add = add
         self._queue: queue.Queue[Tables | None] = queue.Queue(QUEUED)
-        self._held: dict[str, list[pa.Table]] = {}
+        self._held: dict[str, list[pa.Table]] = {}  # joined ones
+        self._small: dict[str, list[pa.Table]] = {}
+        self._results = 0  # held, and how many rows of `instructions` they have
+        self._rows = 0
         self._error: BaseException | None = None
         self._written = time.monotonic()
         self.bytes_taken = 0  # of Arrow memory, before compression
@@ -55,7 +59,7 @@ class Sink:
     def _write(self) -> None:
         try:
             while True:
-                wait = max(0.0, self._written + FLUSH_SECONDS - time.monotonic()) if self._held else None
+                wait = max(0.0, self._written + FLUSH_SECONDS - time.monotonic()) if self._results else None
                 try:
                     tables = self._queue.get(timeout=wait)
                 except queue.Empty:
@@ -64,24 +68,39 @@ class Sink:
                 if tables is None:
                     self._flush()
                     return
-                for name, table in tables.items():
-                    self._held.setdefault(name, []).append(table)
-                    self.bytes_taken += table.nbytes
-                rows = sum(table.num_rows for table in self._held.get("instructions", ()))
-                held = max(map(len, self._held.values()), default=0)
-                if rows >= FLUSH_ROWS or held >= FLUSH_RESULTS or time.monotonic() - self._written >= FLUSH_SECONDS:
+                self._hold(tables)
+                overdue = time.monotonic() - self._written >= FLUSH_SECONDS
+                if self._rows >= FLUSH_ROWS or self._results >= FLUSH_RESULTS or overdue:
                     self._flush()
         except BaseException as error:
             self._error = error
             self._held.clear()
+            self._small.clear()
             with self._queue.mutex:  # a driver that waits for room must hear of it
                 self._queue.queue.clear()
                 self._queue.not_full.notify_all()
 
+    def _hold(self, tables: Tables) -> None:
+        self._results += 1
+        for name, table in tables.items():
+            self.bytes_taken += table.nbytes
+            if name == "instructions":
+                self._rows += table.num_rows
+            small = self._small.setdefault(name, [])
+            small.append(table)
+            if len(small) == JOINED_RESULTS:
+                self._held.setdefault(name, []).append(_joined(self._small.pop(name)))
+
     def _flush(self) -> None:
         held, self._held = self._held, {}
+        for name, small in self._small.items():
+            held.setdefault(name, []).extend(small)
+        self._small.clear()
+        self._rows = self._results = 0
         if held:
-            self._add(
-                {name: pa.concat_tables(parts).unify_dictionaries().combine_chunks() for name, parts in held.items()}
-            )
+            self._add({name: _joined(parts) for name, parts in held.items()})
         self._written = time.monotonic()
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import secrets
 import signal
 import socket
@@ -147,8 +148,8 @@ def test_cubins_come_from_the_node_that_compiled_them(cluster: Any, tmp_path: Pa
             pool._remote.options(scheduling_strategy=strategy).remote(pool._evaluator, pool._bundles)
             for strategy in strategies
         )
-        first = ray.get(home.run.remote(Batch(1, (item,)), {}, []), timeout=120)
-        second = ray.get(away.run.remote(Batch(2, (item,)), {}, [home]), timeout=120)
+        first = ray.get(home.run.remote(pickle.dumps(Batch(1, (item,))), {}, []), timeout=120)
+        second = ray.get(away.run.remote(pickle.dumps(Batch(2, (item,))), {}, [home]), timeout=120)
     (name,) = {path.name for path in (other / "cubins").rglob("*") if path.is_file()}
     assert (cache_directory(None) / "cubins" / name[:2] / name).is_file()
     compiled = [report.tables["variants"].column("compile_seconds").to_pylist() for report in (first, second)]

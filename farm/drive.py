@@ -39,7 +39,7 @@ class Drive:
         self._sink = sink
         self._telemetry = telemetry
         self._stop = stop
-        self.scheduler = Scheduler(self._fresh(), self._remaining)
+        self.scheduler = Scheduler(self._fresh(), self._remaining, coming=self._coming, before=self._took)
         self.evaluated = 0
         self.waited_seconds = 0.0  # of the loop: the rest of its time is what scheduling costs
         self.elapsed_seconds = 0.0
@@ -201,6 +201,10 @@ class Drive:
 
     def items_left(self) -> int:
         """About how many work items are still to be done, running ones and what the funnels will send on included."""
+        return self.scheduler.running_items + max(self.scheduler.waiting(), self._coming())
+
+    def _coming(self) -> int:
+        """Work items of tiers whose funnel has not decided all, with workers or still to be, as far as can be said."""
         coming = 0
         for stream in self._streams.values():
             # pairs to items: as many targets share an item as did in the first tier
@@ -208,11 +212,14 @@ class Drive:
             for counts in stream.counts.values():
                 if not counts.decided:
                     coming += int(max(0, counts.planned - counts.done) / share)
-        return self.scheduler.running_items + max(self.scheduler.waiting(), coming)
+        return coming
 
     def _fresh(self) -> Iterator[WorkItem]:
         for stream in self._streams.values():
             yield from stream.fresh()
+
+    def _took(self, item: WorkItem) -> float:
+        return self._streams[item.family].took(item)
 
     def _remaining(self) -> int:
         return sum(stream.remaining() for stream in self._streams.values())

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from farm.executors.interface import Answer, Batch, Done, Ended, ExecutorError, Note, Worker, default_jobs
+from farm.executors.ray_inquiry import Inquiry
 from farm.executors.ray_worker import Hello, RayWorker, Report
 from jobs.bundle import Bundle
 from jobs.plan import model_digest
@@ -83,6 +84,7 @@ class RayPool:
         self._looked = 0.0
         self._worked = time.monotonic()  # when there last was a worker, or the user was told that there is none
         self._notes: list[Note] = []
+        self._inquiry = Inquiry(ray)
         self._closed = False
         self._stdout, sys.stdout = sys.stdout, _Chatter(self._notes)
         self._started_here = address == LOCAL
@@ -146,10 +148,11 @@ class RayPool:
             else:
                 answers += self._collect(actor, reference)
         answers += self._waiting_for_workers()
+        self._inquiry.go_on(self._actors.values())
         return answers
 
     def under_way(self) -> list[tuple[str, float]]:
-        return []
+        return self._inquiry.shares(self._actors.values())
 
     def nodes(self) -> Mapping[str, int]:
         found: dict[str, int] = {}
@@ -420,6 +423,10 @@ def _with_groups(ray: Any) -> type:
         @ray.method(concurrency_group="io")  # type: ignore[untyped-decorator]
         def cached(self, names: list[str]) -> dict[str, bytes]:
             return super().cached(names)
+
+        @ray.method(concurrency_group="io")  # type: ignore[untyped-decorator]
+        def at(self) -> tuple[str, float] | None:
+            return super().at()
 
     return FarmWorker
 

@@ -95,6 +95,12 @@ class RayWorker:
                     found[name] = path.read_bytes()
         return found
 
+    def at(self) -> tuple[str, float] | None:
+        """The item that is evaluated now and what share of it is done, if the evaluator says."""
+        child = self._child
+        share = None if child is None or child.batch is None else child.share
+        return None if child is None or share is None else (child.label, share)
+
     def _run(self, batch: Batch) -> Report:
         child = self._ready()
         report = Report(Ended(batch.number))

@@ -26,6 +26,8 @@ from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, with_new_columns, 
 FOLDER = "parts"
 SUFFIX = ".parquet"
 ROW_GROUP = 128 * 1024  # rows: what a reader of one variant has to read, and what a merge holds
+WIDE_ROW_GROUP = 32 * 1024  # of tables whose rows are several times as long as those of `instructions`
+WIDE = ("variants", "estimates")
 BATCH = 16 * 1024  # rows read at a time
 MERGED_ROWS = 32 * 1024  # rows that a merge reads at a time from all its inputs together
 MERGED_BATCH = 512  # but from each of them at least so many
@@ -118,7 +120,7 @@ def _write(blobs: Blobs, epoch: int, name: str, tables: Iterable[pa.Table], limi
             first, rows, last = first_key(table), 0, last_key(table)
             with open(path, "wb") as sink, pq.ParquetWriter(sink, SCHEMAS[name], **write_options(name)) as writer:
                 while table is not None and (rows == 0 or sink.tell() < limit):
-                    writer.write_table(table, row_group_size=ROW_GROUP)
+                    writer.write_table(table, row_group_size=row_group(name))
                     rows, last = rows + table.num_rows, last_key(table)
                     table = None  # not held while the next is made
                     table = next(waiting, None)
@@ -126,6 +128,11 @@ def _write(blobs: Blobs, epoch: int, name: str, tables: Iterable[pa.Table], limi
             file = f"{name}-{_digest(path)[:16]}.{epoch}{SUFFIX}"
             blobs.publish(path, f"{FOLDER}/{file}")
         yield Part(file, rows, size, first, last)
+
+
+def row_group(name: str) -> int:
+    """Rows of a row group of a table, at most."""
+    return min(ROW_GROUP, WIDE_ROW_GROUP) if name in WIDE else ROW_GROUP
 
 
 def _digest(path: Path) -> str:
@@ -243,15 +250,16 @@ def damaged(blobs: Blobs, what: str, error: Exception) -> StorageError:
 def _merged(
     blobs: Blobs, name: str, parts: Sequence[Part], keep: Callable[[pa.Table], pa.Table] | None
 ) -> Iterator[pa.Table]:
-    """Sorted tables of about ROW_GROUP rows, each a whole number of variants."""
+    """Sorted tables of about a row group's rows, each a whole number of variants."""
+    most = row_group(name)
     gathered: list[pa.Table] = []  # written as they are, in their chunks: a copy in one piece would be as large again
     rows = 0
     for table in _in_order(blobs, name, parts):
         if keep is not None:
             table = keep(table)
-        while rows + table.num_rows > ROW_GROUP:
+        while rows + table.num_rows > most:
             starts = _starts(table)[1:]
-            fitting = starts[starts <= ROW_GROUP - rows]
+            fitting = starts[starts <= most - rows]
             if not len(fitting) and not rows:
                 fitting = starts[:1]  # one variant larger than a row group
             if len(fitting):

@@ -1,8 +1,8 @@
 """Parts: the Parquet files of a run. Each is sorted by its table's key, and named by its content.
 
 A part is written to a local scratch file, then published whole. Merging streams through its inputs, so that memory
-holds a row group and a batch of each input, however large the run. `stage` needs no lock: workers may write parts that
-the process holding the run's lock names in the manifest afterwards.
+holds a row group, and of each input a batch and its row group compressed, however large the run. `stage` needs no lock:
+workers may write parts that the process holding the run's lock names in the manifest afterwards.
 """
 
 from __future__ import annotations
@@ -310,17 +310,16 @@ class _Input:
         if rows is None or not place:
             return None
         cut = self._starts[place]
-        # a copy, of a variant's rows or so: a slice would keep all of the batch
-        self._keep(rows.slice(cut).take(pa.array(range(rows.num_rows - cut))) if cut < rows.num_rows else None)
+        self._rows = rows.slice(cut) if cut < rows.num_rows else None
+        self._starts = [start - cut for start in self._starts[place:]]
+        self._keys = self._keys[place:]
         return rows.slice(0, cut)
 
-    def _keep(self, rows: pa.Table | None) -> None:
-        self._rows, self._starts, self._keys = rows, [], []
-        if rows is not None:
-            self._starts = _starts(rows).tolist()
-            firsts = pa.array(self._starts[:-1])
-            families = rows.column("family").take(firsts).to_pylist()
-            self._keys = list(zip(families, rows.column("variant").take(firsts).to_pylist(), strict=True))
+    def _keep(self, rows: pa.Table) -> None:
+        self._rows, self._starts = rows, _starts(rows).tolist()
+        firsts = pa.array(self._starts[:-1])
+        families = rows.column("family").take(firsts).to_pylist()
+        self._keys = list(zip(families, rows.column("variant").take(firsts).to_pylist(), strict=True))
 
 
 def _in_order(blobs: Blobs, name: str, parts: Sequence[Part]) -> Iterator[pa.Table]:

@@ -11,6 +11,7 @@ python benchmarks/farm_scale.py sweeps FOLDER...
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -26,12 +27,14 @@ from pathlib import Path
 import common
 import numpy as np
 
+from farm.database import RunDatabase
 from farm.drive import Drive
 from farm.events import Telemetry
 from farm.executors.simulated import SimulatedCluster
+from farm.render import ranking_rows
 from farm.sink import Sink
 from jobs.plan import Settings, plan_sweep
-from jobs.run_folder import RunFolder
+from jobs.run_folder import Family, RunFolder
 from jobs.stream import SweepStream
 from jobs.sweep import load_sweep
 from jobs.tables import SCHEMAS, STALL_COLUMNS
@@ -58,9 +61,21 @@ def sweep_of(folder: Path, variants: int, share: str) -> Path:
     return path
 
 
-def seconds_of(item: WorkItem) -> float:
-    """As recorded of real kernels: about a second, now and then ten times that; the static tier a third."""
-    draw = random.Random(f"{item.variant} {item.build.arch}")
+def recorded(item: WorkItem) -> float:
+    """As real variants took: which of them is drawn for each variant of the sweep, the same for both tiers."""
+    static, sampled = random.Random(f"{item.variant} {item.build.arch}").choice(_recorded())
+    return static if item.tiers == ("static",) else sampled if item.tiers == ("sampled",) else static + sampled
+
+
+@functools.cache
+def _recorded() -> list[tuple[float, float]]:
+    lines = (Path(__file__).parent / "recorded_seconds.csv").read_text().splitlines()[2:]
+    return [(float(static), float(sampled)) for static, sampled in (line.split(",") for line in lines)]
+
+
+def drawn(item: WorkItem) -> float:
+    """Worse than recorded: now and then seven seconds, and no tier says anything about the other."""
+    draw = random.Random(f"{item.variant} {item.build.arch} {item.tiers}")
     seconds = draw.lognormvariate(-0.2, 0.6) + (6.0 if draw.random() < 0.01 else 0.0)
     return seconds * (0.33 if item.tiers == ("static",) else 1.0)
 
@@ -103,9 +118,15 @@ def drive_simulated(
     share: str,
     store: Path,
     results: Callable[[WorkItem, float], Finished] = result_of,
+    seconds_of: Callable[[WorkItem], float] = recorded,
 ) -> tuple[SimulatedCluster, Drive]:
-    plan = plan_sweep(load_sweep(sweep_of(store / "sweep", variants, share)), Settings("warm", None, 1000, store))
+    sweep = load_sweep(sweep_of(store / "sweep", variants, share))
+    plan = plan_sweep(sweep, Settings("warm", None, 1000, store))
     folder = RunFolder(store / "run")
+    folder.manifest.families["scale"] = Family(
+        name="scale", identity={}, parameters=list(sweep.parameters), rank_within=[], targets=list(plan.targets),
+        path="generated", sweep={}, variants=variants, planned=variants,
+    )  # fmt: skip
     cluster = SimulatedCluster(workers, seconds_of, results)
     with folder.writing():
         sink = Sink(folder.add)
@@ -114,16 +135,20 @@ def drive_simulated(
         cluster._leave()
         drive.run()
         sink.close()
+        folder.finish()
     return cluster, drive
 
 
 def cluster() -> None:
-    for workers, variants in ((100, 10_000), (1_000, 50_000), (1_000, 200_000)):
+    for workers, variants, seconds_of in (
+        (100, 10_000, recorded), (1_000, 50_000, recorded), (1_000, 200_000, recorded), (1_000, 50_000, drawn)
+    ):  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
-            found, drive = drive_simulated(variants, workers, "50%", Path(folder), times_of)
+            found, drive = drive_simulated(variants, workers, "50%", Path(folder), times_of, seconds_of)
         counts = drive.scheduler.counts
         print(
-            f"{workers} simulated workers, {variants} variants x 3 targets, funnel 50 %: {counts.items} work items in "
+            f"{workers} simulated workers, {variants} variants x 3 targets, funnel 50 %, times {seconds_of.__name__}: "
+            f"{counts.items} work items in "
             f"{found.now:.0f} s; workers busy {found.steady_share:.1%} of the time until the last task was handed out, "
             f"{found.busy_share:.1%} until the last one ended; {counts.batches} tasks, driver "
             f"{1e3 * found.driver_seconds / counts.batches:.2f} ms a task, "
@@ -144,10 +169,18 @@ def memory() -> None:
 def one(variants: int, rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         drive_simulated(variants, 64, "50%", Path(folder), result_of if rows else times_of)
+        driven = peak_mib()
+        ranked = len(ranking_rows(RunDatabase(RunFolder(Path(folder) / "run").load()), best=10)) if rows else 0
         parts = Path(folder) / "run" / "parts"
         written = sum(path.stat().st_size for path in parts.iterdir()) if parts.is_dir() else 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{variants} variants x 3 targets: driver's peak {peak:.0f} MiB; {written / 1e6:.1f} MB in the run")
+    print(
+        f"{variants} variants x 3 targets: driver's peak {driven:.0f} MiB, {peak_mib():.0f} with the ranking "
+        f"({ranked} rows) printed; {written / 1e6:.1f} MB in the run"
+    )
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def tasks() -> None:

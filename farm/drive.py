@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 
@@ -38,7 +39,7 @@ class Drive:
         self._sink = sink
         self._telemetry = telemetry
         self._stop = stop
-        self.scheduler = Scheduler(self._fresh(), self._remaining)
+        self.scheduler = Scheduler(self._fresh(), self._remaining, coming=self._coming, before=self._took)
         self.evaluated = 0
         self.waited_seconds = 0.0  # of the loop: the rest of its time is what scheduling costs
         self.elapsed_seconds = 0.0
@@ -54,6 +55,7 @@ class Drive:
         Raises Cancelled, ExecutorError, and what writing raises; the executor is closed by whoever made it.
         """
         started = time.monotonic()
+        gc.freeze()  # what is loaded by now stays: to go through it again would hold up hundreds of workers
         try:
             while True:
                 why = self._stop()
@@ -73,6 +75,7 @@ class Drive:
                 self._update()
                 tick()
         finally:
+            gc.unfreeze()
             self.elapsed_seconds = time.monotonic() - started
             self._update()
 
@@ -127,7 +130,8 @@ class Drive:
     def _keep(self, finished: Finished, node: str = "", worker: str = "") -> None:
         stream = self._streams[finished.family]
         stream.take(finished, node)
-        self._sink.take(finished.tables, finished.encoded)
+        if finished.tables or finished.encoded:  # of a batch from Ray the first result brings the rows of all
+            self._sink.take(finished.tables, finished.encoded)
         self.evaluated += 1
         self._first_result = self._first_result or time.monotonic()
         progress = self._telemetry.progress
@@ -197,7 +201,10 @@ class Drive:
 
     def items_left(self) -> int:
         """About how many work items are still to be done, running ones and what the funnels will send on included."""
-        running = sum(r.left for r in self.scheduler.running.values())
+        return self.scheduler.running_items + max(self.scheduler.waiting(), self._coming())
+
+    def _coming(self) -> int:
+        """Work items of tiers whose funnel has not decided all, with workers or still to be, as far as can be said."""
         coming = 0
         for stream in self._streams.values():
             # pairs to items: as many targets share an item as did in the first tier
@@ -205,11 +212,14 @@ class Drive:
             for counts in stream.counts.values():
                 if not counts.decided:
                     coming += int(max(0, counts.planned - counts.done) / share)
-        return running + max(self.scheduler.waiting(), coming)
+        return coming
 
     def _fresh(self) -> Iterator[WorkItem]:
         for stream in self._streams.values():
             yield from stream.fresh()
+
+    def _took(self, item: WorkItem) -> float:
+        return self._streams[item.family].took(item)
 
     def _remaining(self) -> int:
         return sum(stream.remaining() for stream in self._streams.values())

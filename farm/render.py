@@ -63,7 +63,8 @@ def ranking_query(
             where.append(f"r.{column} = ?")
             arguments.append(value)
     order = "r.status <> 'ok', r.tier <> 'cycle', r.tier <> 'sampled', r.place, r.variant"
-    totals = choice = ""
+    totals = ""
+    source = "best_ranking r"
     if best is not None:
         totals = """,
                count(*) FILTER (r.status = 'ok') OVER g AS group_ok,
@@ -73,17 +74,22 @@ def ranking_query(
                bool_or(r.status = 'ok' AND (r.spill_store_bytes > 0 OR r.spill_load_bytes > 0)) OVER g AS group_spills,
                sum(r.simulation_seconds) FILTER (r.status = 'ok') OVER g AS group_seconds,
                sum(r.time_us) FILTER (r.status = 'ok') OVER g AS group_us"""
-        choice = f"""
+        # chosen by few columns, and only then with all of them: windows hold what they are given
+        source = f"""(SELECT r.family, r.target, r.variant, r.tier, r."group", r.place, r.status, r.time_us,
+                      r.measured_us, r.spread, r.spill_store_bytes, r.spill_load_bytes, r.simulation_seconds{totals}
+        FROM best_ranking r WHERE {" AND ".join(where)}
         WINDOW g AS (PARTITION BY r.family, r.target, r."group")
         QUALIFY row_number() OVER (PARTITION BY r.family, r.target, r."group", r.status <> 'ok' ORDER BY {order})
-                <= {best}"""
+                <= {best}) r JOIN estimates e USING (family, variant, target, tier)"""
+        where, totals = ["true"], ", " + ", ".join(f"r.{name}" for name in TOTALS)
+    wide, code = ("e", "v") if best is not None else ("r", "r")
     sql = f"""
         SELECT r.family, r.target, r."group", r.place, r.variant, {columns + "," if columns else ""}
-               r.time_us, r.tier, r.bound, r.occupancy, r.limiter, r.registers,
-               r.spill_store_bytes, r.spill_load_bytes, r.cubin_sha, r.status, r.failure, r.message,
-               r.measured_us, r.spread, r.confidence, r.expected_error, r.simulation_seconds{totals}
-        FROM best_ranking r JOIN variants v USING (family, variant, target)
-        WHERE {" AND ".join(where)}{choice}
+               r.time_us, r.tier, {wide}.bound, {wide}.occupancy, {wide}.limiter, {code}.registers,
+               r.spill_store_bytes, r.spill_load_bytes, {code}.cubin_sha, r.status, {wide}.failure, {wide}.message,
+               r.measured_us, r.spread, {wide}.confidence, {wide}.expected_error, r.simulation_seconds{totals}
+        FROM {source} JOIN variants v USING (family, variant, target)
+        WHERE {" AND ".join(where)}
         ORDER BY r.family, r.target, try_cast(regexp_extract(r."group", '=(-?[0-9]+)', 1) AS BIGINT), r."group",
                  {order}
         """

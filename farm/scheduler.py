@@ -2,9 +2,11 @@
 
 Three kinds of work, in this order: items to be tried again, each alone; items that go on to a later tier, the most
 promising first, on the node that has their cubins if it asks; items nobody has begun, in the sweep's order. A batch
-holds as many items as take about TASK_SECONDS, by what such items took so far, and fewer towards the end, so that the
-workers finish together. What is held grows with the workers and with the items waiting for a later tier, not with the
-sweep.
+holds as many items as take about TASK_SECONDS, by what such items took so far. What is held grows with the workers and
+with the items waiting for a later tier, not with the sweep.
+
+The last turns are dealt so that the workers finish together: what nobody has begun comes first, since others may have
+to wait for what it gives; then the longest, by what they took in the tier before; and batches get smaller.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ TASK_SECONDS = 4.0  # a batch's length: long beside what handing it out costs, s
 MAX_BATCH = 64
 FIRST_BATCH = 2  # while nothing is known of such items
 RECORDED_BATCH = 4  # of items that bring timelines: a Ray worker hands over a batch's results together
+ENDING_TURNS = 3.0  # tasks of TASK_SECONDS (or of the longest items) a worker that are left when the end begins
+SHARES = 3  # of what is left at the end, a worker's batch is at most one of so many
+NEARBY = 0.5  # at the end, an item of the worker's own node is taken if it is at least so long, beside the longest
 GROWTH = 2.0  # of a batch over the last one of its kind: the first items may be the quick ones
 BLAMED_ATTEMPTS = 2  # an item at which the worker died is tried again alone; then it is set aside
 LOST_ATTEMPTS = 4  # workers lost under an item, for no known fault of its own
@@ -35,20 +40,31 @@ def kind_of(item: WorkItem) -> Kind:
 
 @dataclass(slots=True)
 class _Pace:
-    """How long items of a kind take, and how large a batch of them was."""
+    """How long items of a kind take, beside what they took in the tier before, and how large a batch of them was."""
 
     seconds: float = 0.0
     items: float = 0.0
+    before: float = 0.0  # seconds in the tier before, of those items where they are known, and in this one
+    after: float = 0.0
     last: int = 0
 
-    def learn(self, seconds: float, items: int) -> None:
+    def learn(self, seconds: float, before: float) -> None:
         # older experience fades, so that a change (a warm cache, another region of the sweep) is followed
         self.seconds = 0.8 * self.seconds + seconds
-        self.items = 0.8 * self.items + items
+        self.items = 0.8 * self.items + 1
+        if before > 0:
+            self.before = 0.8 * self.before + before
+            self.after = 0.8 * self.after + seconds
 
     @property
     def each(self) -> float | None:
         return self.seconds / self.items if self.items > 0 else None
+
+    def expected(self, before: float) -> float:
+        """Of an item that took so long in the tier before (0: not known)."""
+        if before > 0 and self.before > 0:
+            return before * self.after / self.before
+        return self.each or 0.0
 
 
 @dataclass(slots=True)
@@ -94,13 +110,25 @@ class Counts:
 
 
 class Scheduler:
-    """`fresh` gives the work nobody has begun; `remaining` says how much of it there still is."""
+    """`fresh` gives the work nobody has begun; `remaining` says how much of it there still is.
+
+    `coming` says how many items may still come of any kind, those with workers and those that funnels will send on
+    included; `before` how long an item took in the tier before (0 when that is not known).
+    """
 
     def __init__(
-        self, fresh: Iterator[WorkItem], remaining: Callable[[], int], task_seconds: float = TASK_SECONDS
+        self,
+        fresh: Iterator[WorkItem],
+        remaining: Callable[[], int],
+        task_seconds: float = TASK_SECONDS,
+        coming: Callable[[], int] = lambda: 0,
+        before: Callable[[WorkItem], float] = lambda item: 0.0,
     ) -> None:
         self._fresh = fresh
         self._remaining = remaining
+        self._coming = coming
+        self._before = before
+        self._ending = False
         self._task_seconds = task_seconds
         self._next: WorkItem | None = None
         self._exhausted = False
@@ -111,13 +139,17 @@ class Scheduler:
         self._sequence = itertools.count()
         self._pace: dict[Kind, _Pace] = {}
         self.running: dict[int, Running] = {}
+        self.running_items = 0  # of those batches, without a result yet
         self.counts = Counts()
 
     # ---- work comes in
 
     def promote(self, item: WorkItem, priority: float, home: str) -> None:
         """An item goes on to a later tier. The lowest priority is first; `home` is the node that has its cubin."""
-        heap = self._promoted.setdefault(kind_of(item), {}).setdefault(home, [])
+        kind = kind_of(item)
+        if self._ending:
+            priority = -self._expected(item)
+        heap = self._promoted.setdefault(kind, {}).setdefault(home, [])
         heapq.heappush(heap, (priority, next(self._sequence), item))
         self._promoted_count += 1
 
@@ -141,12 +173,16 @@ class Scheduler:
         self.counts.items += len(items)
         batch = Batch(self.counts.batches, tuple(items), homes)
         self.running[batch.number] = Running(batch, worker, now)
+        self.running_items += len(items)
         return batch
 
     def _choose(self, worker: Worker, workers: int) -> tuple[list[WorkItem], tuple[str, ...]]:
         if self._retries:
             return [self._retries.pop(0).item], ()
-        if self._promoted_count:
+        self._see_the_end(workers)
+        if self._ending and self._peek() is None:
+            return self._choose_longest(worker, workers)
+        if self._promoted_count and not self._ending:
             return self._choose_promoted(worker, workers)
         items: list[WorkItem] = []
         size = 1
@@ -182,6 +218,70 @@ class Scheduler:
             del self._promoted[kind]
         return items, tuple(homes)
 
+    def _see_the_end(self, workers: int) -> None:
+        """Begin the end when what is left is a few turns' work."""
+        if self._ending:
+            return
+        longest = max((pace.each for pace in self._pace.values() if pace.each is not None), default=None)
+        if longest is None:
+            return
+        fresh = self.waiting() - self._promoted_count
+        seconds = max(0, self._items_left() - self.waiting()) * longest  # what funnels have not decided
+        upcoming = self._peek()
+        if upcoming is not None:
+            seconds += fresh * self._each(kind_of(upcoming), longest)
+        for kind, heaps in self._promoted.items():
+            seconds += sum(map(len, heaps.values())) * self._each(kind, longest)
+        if seconds > ENDING_TURNS * max(self._task_seconds, longest) * workers:
+            return
+        self._ending = True
+        for heaps in self._promoted.values():
+            for home, heap in heaps.items():
+                heaps[home] = [(-self._expected(item), number, item) for _, number, item in heap]
+                heapq.heapify(heaps[home])
+
+    def _items_left(self) -> int:
+        """About how many are to be handed out."""
+        return max(self.waiting(), self._coming() - self.running_items)
+
+    def _each(self, kind: Kind, unknown: float) -> float:
+        """Seconds of an item of a kind."""
+        pace = self._pace.get(kind)
+        return unknown if pace is None or pace.each is None else pace.each
+
+    def _expected(self, item: WorkItem) -> float:
+        pace = self._pace.get(kind_of(item))
+        return pace.expected(self._before(item)) if pace is not None else self._before(item)
+
+    def _choose_longest(self, worker: Worker, workers: int) -> tuple[list[WorkItem], tuple[str, ...]]:
+        items: list[WorkItem] = []
+        homes: list[str] = []
+        if not self._promoted:
+            return items, ()
+        kind = min(self._promoted, key=lambda k: min(heap[0][:2] for heap in self._promoted[k].values()))
+        heaps = self._promoted[kind]
+        each = self._each(kind, self._task_seconds)
+        # what is expected may be wrong: no more items than there would be if they took as long as each other
+        most = max(1, min(MAX_BATCH, self._items_left() // (SHARES * max(1, workers))))
+        room = min(self._task_seconds, most * each)
+        while heaps and len(items) < most:
+            home = min(heaps, key=lambda h: heaps[h][0][:2])
+            if worker.node in heaps and heaps[worker.node][0][0] <= NEARBY * heaps[home][0][0]:
+                home = worker.node
+            room += heaps[home][0][0]  # less the time it takes
+            if items and room < 0:
+                break
+            _, _, item = heapq.heappop(heaps[home])
+            self._promoted_count -= 1
+            items.append(item)
+            if home and home != worker.node and home not in homes:
+                homes.append(home)
+            if not heaps[home]:
+                del heaps[home]
+        if not heaps:
+            del self._promoted[kind]
+        return items, tuple(homes)
+
     def _size(self, kind: Kind, workers: int) -> int:
         pace = self._pace.setdefault(kind, _Pace())
         each = pace.each
@@ -210,14 +310,16 @@ class Scheduler:
         """An item of a running batch has a result."""
         running = self.running[answer.batch]
         running.done += 1
+        self.running_items -= 1
         item = running.batch.items[answer.index]
         self._trouble.pop(_identity(item), None)
-        self._pace.setdefault(kind_of(item), _Pace()).learn(answer.result.seconds, 1)
+        self._pace.setdefault(kind_of(item), _Pace()).learn(answer.result.seconds, self._before(item))
         return answer.result
 
     def ended(self, answer: Ended) -> Verdict:
         """A batch is over; what it left goes back to the queue, or is set aside with the reason."""
         running = self.running.pop(answer.batch)
+        self.running_items -= running.left
         verdict = Verdict()
         if not answer.unfinished:
             return verdict

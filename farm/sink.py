@@ -13,8 +13,9 @@ from jobs.parts import Encoded
 
 FLUSH_SECONDS = 2.0  # a kill loses at most this much finished work
 FLUSH_ROWS = 200_000  # rows of `instructions` gathered into one part
-FLUSH_RESULTS = 512  # a small table takes tens of KB of memory, however few its rows
+FLUSH_RESULTS = 512
 FLUSH_BYTES = 32 << 20  # of what comes encoded
+JOINED_RESULTS = 32  # put into one table: a small one takes tens of KB of memory, however few its rows
 QUEUED = 64  # results that may wait for the writer; beyond that the driver waits, and memory stays bounded
 QUEUED_BYTES = 256 << 20  # of what they bring encoded
 
@@ -30,8 +31,12 @@ class Sink:
     def __init__(self, add: Callable[..., object]) -> None:
         self._add = add
         self._queue: queue.Queue[tuple[Tables, Sequence[Encoded]] | None] = queue.Queue(QUEUED)
-        self._held: dict[str, list[pa.Table]] = {}
+        self._held: dict[str, list[pa.Table]] = {}  # joined ones
+        self._small: dict[str, list[pa.Table]] = {}
         self._encoded: list[Encoded] = []
+        self._results = 0  # held, and how many rows of `instructions` they have, and bytes of what is encoded
+        self._rows = 0
+        self._bytes = 0
         self._waiting = 0  # bytes of what is encoded and not written yet
         self._written_some = threading.Condition()
         self._error: BaseException | None = None
@@ -71,8 +76,7 @@ class Sink:
     def _write(self) -> None:
         try:
             while True:
-                holds = self._held or self._encoded
-                wait = max(0.0, self._written + FLUSH_SECONDS - time.monotonic()) if holds else None
+                wait = max(0.0, self._written + FLUSH_SECONDS - time.monotonic()) if self._results else None
                 try:
                     taken = self._queue.get(timeout=wait)
                 except queue.Empty:
@@ -81,32 +85,48 @@ class Sink:
                 if taken is None:
                     self._flush()
                     return
-                tables, encoded = taken
-                self._encoded += encoded
-                for name, table in tables.items():
-                    self._held.setdefault(name, []).append(table)
-                    self.bytes_taken += table.nbytes
-                rows = sum(table.num_rows for table in self._held.get("instructions", ()))
-                held = max(map(len, self._held.values()), default=0)
-                full = rows >= FLUSH_ROWS or sum(len(part.content) for part in self._encoded) >= FLUSH_BYTES
-                if full or held >= FLUSH_RESULTS or time.monotonic() - self._written >= FLUSH_SECONDS:
+                self._hold(*taken)
+                overdue = time.monotonic() - self._written >= FLUSH_SECONDS
+                full = self._rows >= FLUSH_ROWS or self._results >= FLUSH_RESULTS or self._bytes >= FLUSH_BYTES
+                if full or overdue:
                     self._flush()
         except BaseException as error:
             self._error = error
             self._held.clear()
+            self._small.clear()
             with self._queue.mutex:  # a driver that waits for room must hear of it
                 self._queue.queue.clear()
                 self._queue.not_full.notify_all()
 
+    def _hold(self, tables: Tables, encoded: Sequence[Encoded]) -> None:
+        self._results += 1
+        self._encoded += encoded
+        self._bytes += sum(len(part.content) for part in encoded)
+        for name, table in tables.items():
+            self.bytes_taken += table.nbytes
+            if name == "instructions":
+                self._rows += table.num_rows
+            small = self._small.setdefault(name, [])
+            small.append(table)
+            if len(small) == JOINED_RESULTS:
+                self._held.setdefault(name, []).append(_joined(self._small.pop(name)))
+
     def _flush(self) -> None:
         held, self._held = self._held, {}
         encoded, self._encoded = self._encoded, []
+        for name, small in self._small.items():
+            held.setdefault(name, []).extend(small)
+        self._small.clear()
+        written, self._bytes = self._bytes, 0
+        self._rows = self._results = 0
         if held or encoded:
-            tables = {
-                name: pa.concat_tables(parts).unify_dictionaries().combine_chunks() for name, parts in held.items()
-            }
+            tables = {name: _joined(parts) for name, parts in held.items()}
             self._add(tables, *([encoded] if encoded else []))
         with self._written_some:
-            self._waiting -= sum(len(part.content) for part in encoded)
+            self._waiting -= written
             self._written_some.notify_all()
         self._written = time.monotonic()
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

@@ -1,16 +1,17 @@
 """Parts: the Parquet files of a run. Each is sorted by its table's key, and named by its content.
 
 A part is written to a local scratch file, then published whole. Merging streams through its inputs, so that memory
-holds a row group and a batch of each input, however large the run. `stage` needs no lock: workers may write parts that
-the process holding the run's lock names in the manifest afterwards.
+holds a row group, and of each input a batch and its row group compressed, however large the run. `stage` needs no lock:
+workers may write parts that the process holding the run's lock names in the manifest afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import heapq
 import io
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,11 @@ from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, with_new_columns, 
 FOLDER = "parts"
 SUFFIX = ".parquet"
 ROW_GROUP = 128 * 1024  # rows: what a reader of one variant has to read, and what a merge holds
-JOINED_SLICES = 256  # variants whose rows a merge copies together
-BATCH = 16 * 1024  # rows read at a time from each input of a merge
+WIDE_ROW_GROUP = 32 * 1024  # of tables whose rows are several times as long as those of `instructions`
+WIDE = ("variants", "estimates")
+BATCH = 16 * 1024  # rows read at a time
+MERGED_ROWS = 32 * 1024  # rows that a merge reads at a time from all its inputs together
+MERGED_BATCH = 512  # but from each of them at least so many
 WHOLE_BYTES = 1 << 20  # a part of this size is read by one request, however little of it is wanted
 MERGED_BYTES = 64 << 20  # a merged part is closed at this size
 # Parts of `timeline` are closed from this size on: a variant may have more rows than a merge should hold.
@@ -146,13 +150,19 @@ def _write(blobs: Blobs, epoch: int, name: str, tables: Iterable[pa.Table], limi
             first, rows, last = first_key(table), 0, last_key(table)
             with open(path, "wb") as sink, pq.ParquetWriter(sink, SCHEMAS[name], **write_options(name)) as writer:
                 while table is not None and (rows == 0 or sink.tell() < limit):
-                    writer.write_table(table, row_group_size=ROW_GROUP)
+                    writer.write_table(table, row_group_size=row_group(name))
                     rows, last = rows + table.num_rows, last_key(table)
+                    table = None  # not held while the next is made
                     table = next(waiting, None)
             size = path.stat().st_size
             file = f"{name}-{_digest(path)[:16]}.{epoch}{SUFFIX}"
             blobs.publish(path, f"{FOLDER}/{file}")
         yield Part(file, rows, size, first, last)
+
+
+def row_group(name: str) -> int:
+    """Rows of a row group of a table, at most."""
+    return min(ROW_GROUP, WIDE_ROW_GROUP) if name in WIDE else ROW_GROUP
 
 
 def _digest(path: Path) -> str:
@@ -233,12 +243,26 @@ def check_version(schema: pa.Schema, where: str) -> None:
 
 def batches(blobs: Blobs, part: Part, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """The part's rows, BATCH at a time. Raises StorageError where the storage fails."""
+    with _opened(blobs, part) as file:
+        present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+        for group in range(file.num_row_groups):  # one at a time: what comes from afar is fetched by the group
+            for batch in file.iter_batches(batch_size=BATCH, columns=present, row_groups=[group]):
+                yield with_new_columns(pa.Table.from_batches([batch]), SCHEMAS[part.table], columns)
+
+
+def _row_groups(blobs: Blobs, part: Part) -> Iterator[pa.Table]:
+    """The part's rows, a row group at a time, of which nothing is held here. Raises as `batches`."""
+    with _opened(blobs, part) as file:
+        for group in range(file.num_row_groups):
+            yield with_new_columns(file.read_row_group(group), SCHEMAS[part.table])
+
+
+@contextlib.contextmanager
+def _opened(blobs: Blobs, part: Part) -> Iterator[pq.ParquetFile]:
+    """The part's file, read within. Raises StorageError where the storage fails."""
     try:
         with open_part(blobs, part) as file:
-            present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-            for group in range(file.num_row_groups):  # one at a time: what comes from afar is fetched by the group
-                for batch in file.iter_batches(batch_size=BATCH, columns=present, row_groups=[group]):
-                    yield with_new_columns(pa.Table.from_batches([batch]), SCHEMAS[part.table], columns)
+            yield file
     except FileNotFoundError:
         raise
     except pa.ArrowInvalid as error:
@@ -256,52 +280,122 @@ def damaged(blobs: Blobs, what: str, error: Exception) -> StorageError:
 def _merged(
     blobs: Blobs, name: str, parts: Sequence[Part], keep: Callable[[pa.Table], pa.Table] | None
 ) -> Iterator[pa.Table]:
-    """Sorted tables of about ROW_GROUP rows, each a whole number of variants."""
-    gathered: list[pa.Table] = []
-    slices: list[pa.Table] = []  # of one variant each: some ten KB of objects, however few their rows
+    """Sorted tables of about a row group's rows, each a whole number of variants."""
+    most = row_group(name)
+    gathered: list[pa.Table] = []  # written as they are, in their chunks: a copy in one piece would be as large again
     rows = 0
-    for table in _variants_in_order([_pieces(blobs, part) for part in parts], name):
+    for table in _in_order(blobs, name, parts):
         if keep is not None:
             table = keep(table)
-        if not table.num_rows:
-            continue
-        if rows and rows + table.num_rows > ROW_GROUP:
-            yield _joined([*gathered, *slices])
-            gathered, slices, rows = [], [], 0
-        slices.append(table)
-        rows += table.num_rows
-        if len(slices) == JOINED_SLICES:
-            gathered.append(_joined(slices))
-            slices = []
+        while rows + table.num_rows > most:
+            starts = _starts(table)[1:]
+            fitting = starts[starts <= most - rows]
+            if not len(fitting) and not rows:
+                fitting = starts[:1]  # one variant larger than a row group
+            if len(fitting):
+                gathered.append(table.slice(0, int(fitting[-1])))
+                table = table.slice(int(fitting[-1]))
+            group, gathered, rows = gathered, [], 0
+            yield pa.concat_tables(group).unify_dictionaries()
+            del group  # while the next is gathered
+        if table.num_rows:
+            gathered.append(table)
+            rows += table.num_rows
     if rows:
-        yield _joined([*gathered, *slices])
+        yield pa.concat_tables(gathered).unify_dictionaries()
+
+
+class _Input:
+    """A part that is merged: the rows read and not yet taken, and where its variants begin in them."""
+
+    def __init__(self, blobs: Blobs, part: Part, size: int) -> None:
+        self._batches = _small_batches(blobs, part, size)
+        self._rows: pa.Table | None = None
+        self._starts: list[int] = []
+        self._keys: list[Key] = []
+        self.over = False  # no more can be read
+        self.read()
+
+    @property
+    def last(self) -> Key:
+        """The variant that the rows end with: more of it may follow."""
+        return self._keys[-1]
+
+    @property
+    def waiting(self) -> bool:
+        return self._rows is not None
+
+    def read(self) -> None:
+        """Read on, behind the rows that are left."""
+        table = next(self._batches, None)
+        if table is None:
+            self.over = True
+            return
+        self._keep(table if self._rows is None else _joined([self._rows, table]))
+
+    def take(self, before: Key | None) -> pa.Table | None:
+        """The rows of the variants before that one (all, for None), which are given up here."""
+        rows = self._rows
+        place = len(self._keys) if before is None else bisect_left(self._keys, before)
+        if rows is None or not place:
+            return None
+        cut = self._starts[place]
+        self._rows = rows.slice(cut) if cut < rows.num_rows else None
+        self._starts = [start - cut for start in self._starts[place:]]
+        self._keys = self._keys[place:]
+        return rows.slice(0, cut)
+
+    def _keep(self, rows: pa.Table) -> None:
+        self._rows, self._starts = rows, _starts(rows).tolist()
+        firsts = pa.array(self._starts[:-1])
+        families = rows.column("family").take(firsts).to_pylist()
+        self._keys = list(zip(families, rows.column("variant").take(firsts).to_pylist(), strict=True))
+
+
+def _in_order(blobs: Blobs, name: str, parts: Sequence[Part]) -> Iterator[pa.Table]:
+    """All rows in order, each table a whole number of variants: as many as are known to be complete."""
+    size = max(MERGED_BATCH, MERGED_ROWS // max(1, len(parts)))
+    closed = sorted(parts, key=lambda part: part.first, reverse=True)  # opened when their turn comes
+    inputs: list[_Input] = []
+    while True:
+        inputs = [found for found in inputs if found.waiting]
+        if not inputs and not closed:
+            return
+        while True:
+            # the first variant that is not known to be complete
+            limit = min((found.last for found in inputs if not found.over), default=None)
+            if not closed or (inputs and limit is not None and closed[-1].first > limit):
+                break
+            inputs.append(_Input(blobs, closed.pop(), size))
+        taken = [table for found in inputs if (table := found.take(limit)) is not None]
+        if taken:
+            yield sorted_table(name, pa.concat_tables(taken)) if len(taken) > 1 else taken[0]
+        del taken
+        for found in inputs:
+            if not found.over and (not found.waiting or found.last == limit):
+                found.read()
+
+
+def _small_batches(blobs: Blobs, part: Part, size: int) -> Iterator[pa.Table]:
+    """The part's rows, `size` at a time, without a row group of them in memory meanwhile.
+
+    Parquet's reader holds the pages it is in, of every column: of a large part they are most of a row group. So a row
+    group is read at once and kept as compressed batches, a twentieth of its size.
+    """
+    for table in _row_groups(blobs, part):
+        if table.num_rows <= size:
+            yield table
+            continue
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_table(table, max_chunksize=size)
+        del table
+        for batch in pa.ipc.open_stream(sink.getvalue()):
+            yield pa.Table.from_batches([batch])
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-
-
-def _pieces(blobs: Blobs, part: Part) -> Iterator[tuple[Key, pa.Table]]:
-    """A part cut where another variant begins. A variant that spans batches comes in several pieces."""
-    for table in batches(blobs, part):
-        starts = _starts(table)
-        families, variants = table.column("family"), table.column("variant")
-        for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-            yield (families[start].as_py(), variants[start].as_py()), table.slice(start, end - start)
-
-
-def _variants_in_order(streams: list[Iterator[tuple[Key, pa.Table]]], name: str) -> Iterator[pa.Table]:
-    """All rows of one variant at a time, sorted within."""
-    current: Key | None = None
-    gathered: list[pa.Table] = []
-    for key, table in heapq.merge(*streams, key=lambda piece: piece[0]):
-        if gathered and key != current:
-            yield gathered[0] if len(gathered) == 1 else sorted_table(name, pa.concat_tables(gathered))
-            gathered = []
-        current = key
-        gathered.append(table)
-    if gathered:
-        yield gathered[0] if len(gathered) == 1 else sorted_table(name, pa.concat_tables(gathered))
 
 
 def due(parts: Sequence[Part]) -> list[Part]:

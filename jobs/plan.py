@@ -38,6 +38,13 @@ class Plan:
     variants: dict[str, Sequence[Variant]]
     numbers: Sequence[int]  # the variants asked for, ascending
     settings: Settings
+    _loaded: dict[str, Target] = field(default_factory=dict)
+
+    def target(self, name: str) -> Target:
+        """One of the sweep's targets, read once."""
+        if name not in self._loaded:
+            self._loaded[name] = load_target(self.targets[name])
+        return self._loaded[name]
 
     @property
     def total(self) -> int:
@@ -48,8 +55,8 @@ class Plan:
     def architectures(self) -> dict[str, list[str]]:
         """Architecture -> its targets, which may share an execution."""
         found: dict[str, list[str]] = {}
-        for name, spec in self.targets.items():
-            found.setdefault(load_target(spec).arch, []).append(name)
+        for name in self.targets:
+            found.setdefault(self.target(name).arch, []).append(name)
         return dict(sorted(found.items()))
 
     def items(
@@ -80,19 +87,22 @@ class Plan:
         """
         items: list[WorkItem] = []
         excluded: list[VariantResult] = []
+        made: dict[int, int] = {}  # identity of a target's variants -> its item: most sweeps have one for all targets
         for name in targets:
-            spec = self.targets[name]
-            item = self._item(self.variants[name][number], load_target(spec), spec, tuple(tiers))
-            why = self.variants[name][number].excluded
-            if why:
-                excluded.append(failed_result(item, CONSTRAINTS, why))
-                continue
-            for index, known in enumerate(items):
-                if _shared_part(known) == _shared_part(item):
-                    items[index] = replace(known, targets=(*known.targets, (name, spec)))
-                    break
-            else:
-                items.append(item)
+            spec, variants = self.targets[name], self.variants[name]
+            place = made.get(id(variants))
+            if place is None:
+                variant = variants[number]
+                item = self._item(variant, self.target(name), spec, tuple(tiers))
+                if variant.excluded:
+                    excluded.append(failed_result(item, CONSTRAINTS, variant.excluded))
+                    continue
+                place = next((i for i, known in enumerate(items) if _shared_part(known) == _shared_part(item)), None)
+                made[id(variants)] = len(items) if place is None else place
+                if place is None:
+                    items.append(item)
+                    continue
+            items[place] = replace(items[place], targets=(*items[place].targets, (name, spec)))
         return items, excluded
 
     def first_items(
@@ -112,12 +122,13 @@ class Plan:
         record = settings.record if settings.record is not None and settings.record.tier in tiers else None
         if settings.record_variants and variant.number not in settings.record_variants:
             record = None
+        build = kernel_build(self.sweep, variant, target)
         return WorkItem(
             family=variant.family,
             variant=variant.number,
             parameters=tuple(variant.parameters.items()),
-            names=tuple(variant.names.items()),
-            build=kernel_build(self.sweep, variant, target),
+            names=build.macros or tuple(variant.names.items()),  # the same object travels once
+            build=build,
             grid=variant.grid,
             block=variant.block,
             shared=variant.shared,
@@ -199,7 +210,7 @@ def kernel_build(sweep: Sweep, variant: Variant, target: Target) -> KernelBuild:
         return KernelBuild(
             arch=target.arch,
             entry=kernel.entry,
-            source=_resolved((sweep.folder / kernel.source).absolute()),
+            source=_source(sweep.path, kernel.source),
             macros=tuple(variant.names.items()),
             flags=tuple(kernel.flags),
         )
@@ -247,10 +258,15 @@ def model_digest() -> str:
     return digest.hexdigest()
 
 
+def _source(sweep: Path, name: str) -> Path:
+    """The kernel's source, named in the file `sweep`: absolute, links followed."""
+    # a relative path means another file when the working directory changes
+    return _resolved(sweep if sweep.is_absolute() else sweep.absolute(), name)
+
+
 @functools.lru_cache(maxsize=256)
-def _resolved(path: Path) -> Path:
-    """An absolute path (a relative one means another file when the working directory changes), links followed."""
-    return path.resolve()
+def _resolved(sweep: Path, name: str) -> Path:
+    return (sweep.parent / name).resolve()
 
 
 def _shared_part(item: WorkItem) -> tuple[object, ...]:

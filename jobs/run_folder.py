@@ -342,6 +342,7 @@ class RunFolder:
         if old:
             self.save()
             self._discard(old)
+            pa.default_memory_pool().release_unused()  # a merge needs more than all that comes before the next
         return bool(old)
 
     def _discard(self, old: Iterable[Part]) -> None:

@@ -98,6 +98,8 @@ class SweepStream:
             (tier, target): np.zeros(count, bool) for tier in (*self.first_tiers, *tiers) for target in plan.targets
         }
         self._nodes: list[str] = [""]
+        # seconds of each variant's item in the last tier it has been through: what it takes in the next is like it
+        self._took = {arch: np.zeros(count if tiers else 0, np.float32) for arch in self._architectures}
         self._homes = {arch: np.zeros(count if tiers else 0, np.int16) for arch in self._architectures}
         self._promoted: list[Promotion] = []
         self._failed = np.zeros(count, bool)
@@ -159,8 +161,14 @@ class SweepStream:
             if node not in self._nodes:
                 self._nodes.append(node)
             self._homes[finished.arch][index] = self._nodes.index(node)
+            self._took[finished.arch][index] = finished.seconds
         for (target, tier), time_us in finished.times.items():
             self._take(target, tier, index, time_us)
+
+    def took(self, item: WorkItem) -> float:
+        """Seconds that the item's variant took in the last tier it has been through; 0 when that is not known."""
+        took = self._took[item.build.arch]
+        return float(took[self._index(item.variant)]) if len(took) else 0.0
 
     def settle(self, all_of_it: bool = False) -> None:
         """Let the funnels decide what they can: when enough is new, or all of it now."""

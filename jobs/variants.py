@@ -16,6 +16,7 @@ from typing import overload
 import numpy as np
 
 from jobs.expression import Expression, ExpressionError
+from jobs.packed import Packed
 from jobs.sweep import DTYPES, LIMITS, CsrOffsets, Integers, Sweep, SweepError
 
 MAX_THREADS_PER_BLOCK = 1024  # CUDA programming guide, technical specifications: every compute capability
@@ -27,7 +28,7 @@ Value = Callable[[Place, Expression], int]  # evaluates at a point, naming key a
 
 
 @dataclass(frozen=True, slots=True)
-class FillSpec:
+class FillSpec(Packed):
     """How a buffer starts: kind is one of normal, uniform, zeros, ones, arange, integers, csr_offsets."""
 
     kind: str
@@ -37,7 +38,7 @@ class FillSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class BufferSpec:
+class BufferSpec(Packed):
     """A buffer argument. `shape` in elements; `bytes` is its size. Output buffers start at zero."""
 
     name: str
@@ -52,7 +53,7 @@ class BufferSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarSpec:
+class ScalarSpec(Packed):
     """A scalar argument, passed by value."""
 
     name: str

@@ -20,6 +20,7 @@ from interpreter.errors import (
     LaunchError,
     UnsupportedInstruction,
 )
+from jobs.packed import Packed
 from jobs.parts import Encoded
 from jobs.tables import Rows
 from jobs.variants import ArgumentSpec, Dim3
@@ -42,7 +43,7 @@ class VariantTimeout(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelBuild:
+class KernelBuild(Packed):
     """How to get the cubin: compile `source` with `macros` and `flags`, or read the file `cubin`."""
 
     arch: str  # sm_90a and so on
@@ -64,7 +65,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkItem:
+class WorkItem(Packed):
     """One variant on the targets of one architecture. Pure data; `targets` are (name, what `load_target` takes)."""
 
     family: str

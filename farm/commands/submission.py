@@ -44,7 +44,7 @@ def run_and_report(
         outcome = submit(sweeps, options, open_store(store), console, observation.listeners)
     database = RunDatabase(open_store(store).find(outcome.run))
     if not observation.lines_only:
-        ranking = ranking_rows(database)
+        ranking = ranking_rows(database, best=10)  # of each group: a sweep's rows may be hundreds of thousands
         tables = len({(row["family"], row["target"], row["group"]) for row in ranking})
         print_ranking(console, database, ranking, limit=10 if tables <= 3 else 3)
         print_correlation(console, correlation_rows(database))

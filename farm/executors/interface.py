@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from interpreter.errors import FarmError
+from jobs.packed import Packed
 from jobs.work import Finished, VariantResult, WorkItem
 
 # What an evaluator yields: it has begun item n, or item n's result.
@@ -32,7 +33,7 @@ class ExecutorError(FarmError):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Packed):
     """Items of one family, architecture and tiers that one worker evaluates together.
 
     `homes` are the nodes whose caches hold the items' cubins, where that is another than the worker's.

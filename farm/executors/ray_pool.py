@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pickle
 import re
 import secrets
 import socket
@@ -23,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from farm.executors.interface import Answer, Batch, Done, Ended, ExecutorError, Note, Worker, default_jobs
+from farm.executors.ray_inquiry import Inquiry
 from farm.executors.ray_worker import Hello, RayWorker, Report
 from jobs.bundle import Bundle
 from jobs.plan import model_digest
 
 LOCAL = "local"
-NODES_SECONDS = 2.0  # between looks at the cluster's nodes
+NODES_SECONDS = 5.0  # between looks at the cluster's nodes: milliseconds of the driver each
 SLOW_SECONDS = 60.0  # without any worker before the user is told what is waited for
 START_ATTEMPTS = 3  # workers that failed to start, with none that did in between
 BROKEN_ATTEMPTS = 3
@@ -82,6 +84,7 @@ class RayPool:
         self._looked = 0.0
         self._worked = time.monotonic()  # when there last was a worker, or the user was told that there is none
         self._notes: list[Note] = []
+        self._inquiry = Inquiry(ray)
         self._closed = False
         self._stdout, sys.stdout = sys.stdout, _Chatter(self._notes)
         self._started_here = address == LOCAL
@@ -122,7 +125,10 @@ class RayPool:
             if donor is not None
         ]
         actor.batch, actor.since = batch, time.monotonic()
-        self._in_flight[actor.handle.run.remote(batch, cubins, donors)] = actor
+        # Pickled here, since Ray's own pickler asks Python code about every object in it; and each argument costs time,
+        # so the rare ones are left out where there are none.
+        rare = [cubins, donors] if donors else [cubins] if cubins else []
+        self._in_flight[actor.handle.run.remote(pickle.dumps(batch), *rare)] = actor
 
     def wait(self, timeout: float) -> list[Answer]:
         answers: list[Answer] = [*self._notes]
@@ -142,10 +148,11 @@ class RayPool:
             else:
                 answers += self._collect(actor, reference)
         answers += self._waiting_for_workers()
+        self._inquiry.go_on(self._actors.values())
         return answers
 
     def under_way(self) -> list[tuple[str, float]]:
-        return []
+        return self._inquiry.shares(self._actors.values())
 
     def nodes(self) -> Mapping[str, int]:
         found: dict[str, int] = {}
@@ -416,6 +423,10 @@ def _with_groups(ray: Any) -> type:
         @ray.method(concurrency_group="io")  # type: ignore[untyped-decorator]
         def cached(self, names: list[str]) -> dict[str, bytes]:
             return super().cached(names)
+
+        @ray.method(concurrency_group="io")  # type: ignore[untyped-decorator]
+        def at(self) -> tuple[str, float] | None:
+            return super().at()
 
     return FarmWorker
 

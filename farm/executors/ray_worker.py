@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pickle
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -68,9 +70,12 @@ class RayWorker:
         node = ray.get_runtime_context().get_node_id()
         return Hello(node, socket.gethostname(), os.getpid(), child.process.pid, model_digest())
 
-    def run(self, batch: Batch, cubins: dict[str, bytes], donors: list[Any]) -> Report:
+    def run(
+        self, pickled: bytes, cubins: Mapping[str, bytes] = MappingProxyType({}), donors: Sequence[Any] = ()
+    ) -> Report:
         """Evaluate a batch. `cubins` are files by their path on the submitting machine; `donors` workers on nodes that
         have compiled the items before."""
+        batch: Batch = pickle.loads(pickled)
         try:
             items = tuple(self._here(item, cubins) for item in batch.items)
             if donors:
@@ -89,6 +94,12 @@ class RayWorker:
                 if path.is_relative_to(root):
                     found[name] = path.read_bytes()
         return found
+
+    def at(self) -> tuple[str, float] | None:
+        """The item that is evaluated now and what share of it is done, if the evaluator says."""
+        child = self._child
+        share = None if child is None or child.batch is None else child.share
+        return None if child is None or share is None else (child.label, share)
 
     def _run(self, batch: Batch) -> Report:
         child = self._ready()
@@ -136,7 +147,7 @@ class RayWorker:
                 pass
         return child
 
-    def _here(self, item: WorkItem, cubins: dict[str, bytes]) -> WorkItem:
+    def _here(self, item: WorkItem, cubins: Mapping[str, bytes]) -> WorkItem:
         import ray
 
         if item.family not in self._unpacked:
@@ -152,7 +163,7 @@ class RayWorker:
         root, here = self._unpacked[item.family]
         return localised(item, root, here, self._cache, paths)
 
-    def _fetch(self, items: tuple[WorkItem, ...], donors: list[Any]) -> None:
+    def _fetch(self, items: tuple[WorkItem, ...], donors: Sequence[Any]) -> None:
         """Take what other nodes have compiled; what cannot be had is compiled again."""
         import ray
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import secrets
 import signal
 import socket
@@ -23,7 +24,8 @@ from same_tables import contents
 import farm.submit
 from farm.drive import Drive
 from farm.events import Event, Telemetry
-from farm.executors.interface import Batch, ExecutorError
+from farm.executors import ray_inquiry
+from farm.executors.interface import Batch, Done, Ended, ExecutorError
 from farm.executors.ray_pool import RayPool
 from farm.store import LocalStore
 from farm.submit import submit
@@ -148,13 +150,39 @@ def test_cubins_come_from_the_node_that_compiled_them(cluster: Any, tmp_path: Pa
             pool._remote.options(scheduling_strategy=strategy).remote(pool._evaluator, pool._bundles)
             for strategy in strategies
         )
-        first = ray.get(home.run.remote(Batch(1, (item,)), {}, []), timeout=120)
-        second = ray.get(away.run.remote(Batch(2, (item,)), {}, [home]), timeout=120)
+        first = ray.get(home.run.remote(pickle.dumps(Batch(1, (item,))), {}, []), timeout=120)
+        second = ray.get(away.run.remote(pickle.dumps(Batch(2, (item,))), {}, [home]), timeout=120)
     (name,) = {path.name for path in (other / "cubins").rglob("*") if path.is_file()}
     assert (cache_directory(None) / "cubins" / name[:2] / name).is_file()
     compiled = [report.tables["variants"].column("compile_seconds").to_pylist() for report in (first, second)]
     assert compiled[0] == compiled[1], "the second was compiled anew"
     cluster.remove_node(node)
+
+
+def test_a_long_evaluation_says_how_far_it_is(
+    cluster: Any, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_inquiry, "ASK_SECONDS", 0.05)
+    cache = cache_directory(None)  # what a worker finds there too, whatever machine it believes to be
+    go = cache / "go"
+    go.unlink(missing_ok=True)
+    plan = plan_sweep(load_sweep(sweep), Settings("warm", 60.0, 1000, tmp_path, targets=("h200",)))
+    items = plan.items(("cycle",), {"h200": [0, 1]}, ())[0]
+    bundles = {"toy": sweep_bundle(plan)}
+    try:
+        with RayPool(cluster.address, 1, "long_fakes:evaluate", bundles) as pool:
+            wait_for(lambda: pool.wait(0.1) is not None and bool(pool.idle(1)), None)
+            (worker,) = pool.idle(1)
+            pool.start(worker, Batch(1, tuple(items)))
+            wait_for(lambda: pool.wait(0.1) is not None and bool(pool.under_way()), None)
+            assert pool.under_way() == [(items[0].label, 0.25)]
+            go.touch()
+            answers: list[Any] = []
+            wait_for(lambda: answers.extend(pool.wait(0.1)) or any(isinstance(a, Ended) for a in answers), None)
+            assert sum(isinstance(answer, Done) for answer in answers) == 2
+            assert pool.under_way() == []
+    finally:
+        go.unlink(missing_ok=True)
 
 
 def test_the_worst_kernels_cost_only_themselves(

@@ -58,6 +58,7 @@ def test_workers_are_kept_busy(tmp_path: Path, workers: int, variants: int) -> N
     # two architectures in the static tier; of the later tier those that went on, on either
     assert counts.items >= 3 * variants and drive.evaluated == counts.items
     assert cluster.steady_share > 0.95, cluster.steady_share
+    assert cluster.busy_share > 0.9, "the end included"
     assert counts.batches < counts.items / 2.5, "tasks of seconds, not one an item"
     assert cluster.driver_seconds / counts.batches < 0.004
 

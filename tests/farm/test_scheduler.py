@@ -133,3 +133,69 @@ def test_lost_workers_are_nobodys_fault_until_it_goes_on(item: WorkItem) -> None
         assert bool(verdict.results) == (attempt == LOST_ATTEMPTS - 1)
     assert verdict.results[0].failure == "runtime" and "lost 4 times" in str(verdict.results[0].message)
     assert not scheduler.has_work() and scheduler.counts.retried == LOST_ATTEMPTS - 1
+
+
+def ending_scheduler(item: WorkItem, fresh: int, took: dict[int, float]) -> Scheduler:
+    """One that knows how long its kinds take; `took` says what later items took in the tier before."""
+    items, left = iter(many(item, fresh)), [fresh]
+
+    def count_down():
+        for found in items:
+            left[0] -= 1
+            yield found
+
+    def before(found: WorkItem) -> float:
+        return took.get(found.variant, 0.0) if found.tiers == ("sampled",) else 0.0
+
+    return Scheduler(count_down(), lambda: left[0], before=before)
+
+
+def test_at_the_end_the_longest_come_first_and_before_them_what_nobody_has_begun(item: WorkItem) -> None:
+    took = {n: 1.0 + n % 7 for n in range(100, 130)}
+    scheduler = ending_scheduler(item, 20, took)
+    later = [dataclasses.replace(i, variant=n, tiers=("sampled",)) for n, i in zip(took, many(item, 30), strict=True)]
+    for place, found in enumerate(later):
+        scheduler.promote(found, float(place), "")
+    first = scheduler.next_batch(Worker("w"), 50, 0.0)  # nothing is known yet: the promising first
+    assert first is not None and first.items[0] == later[0]
+    finish(scheduler, first, 3.0)
+    order: list[WorkItem] = []
+    while (batch := scheduler.next_batch(Worker("w"), 50, 0.0)) is not None:
+        order += batch.items
+        finish(scheduler, batch, 3.0)
+    assert len(order) == 20 + 30 - len(first.items)
+    assert all(i.tiers == ("static",) for i in order[:20])
+    expected = [took[i.variant] for i in order[20:]]
+    assert expected == sorted(expected, reverse=True)
+
+
+def test_at_the_end_an_item_nearby_is_taken_unless_it_is_much_shorter(item: WorkItem) -> None:
+    took = {0: 10.0, 1: 6.0, 2: 4.0, 9: 3.0}
+    scheduler = ending_scheduler(item, 0, took)
+    known = dataclasses.replace(item, variant=9, tiers=("sampled",))
+    scheduler.promote(known, 0.0, "")
+    batch = scheduler.next_batch(Worker("w"), 8, 0.0)
+    assert batch is not None
+    finish(scheduler, batch, 3.0)
+    for n, home in ((0, "a"), (1, "b"), (2, "b")):
+        scheduler.promote(dataclasses.replace(known, variant=n), float(n), home)
+    taken = [scheduler.next_batch(Worker("w", "b"), 8, 0.0) for _ in range(3)]
+    assert [[i.variant for i in batch.items] for batch in taken if batch] == [[1], [0], [2]]
+    assert [batch.homes for batch in taken if batch] == [(), ("a",), ()]
+
+
+def test_the_end_waits_for_what_the_funnels_may_still_send(item: WorkItem) -> None:
+    coming = [1000]
+    items = iter(many(item, 6))
+    scheduler = Scheduler(items, lambda: 3, coming=lambda: coming[0])
+    batch = scheduler.next_batch(Worker("w"), 2, 0.0)
+    assert batch is not None
+    finish(scheduler, batch, 3.0)
+    later = dataclasses.replace(item, variant=50, tiers=("sampled",))
+    scheduler.promote(later, 1.0, "")
+    batch = scheduler.next_batch(Worker("w"), 2, 0.0)
+    assert batch is not None and batch.items == (later,)  # not the end: what goes on comes first
+    scheduler.promote(later, 1.0, "")
+    coming[0] = 2
+    batch = scheduler.next_batch(Worker("w"), 2, 0.0)
+    assert batch is not None and batch.items[0].tiers == ("static",)

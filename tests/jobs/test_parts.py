@@ -53,7 +53,8 @@ def keys_of(table: pa.Table, name: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("seed", range(3))
 def test_merging_keeps_all_rows_and_sorts_them(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "ROW_GROUP", 700)
-    monkeypatch.setattr(parts, "BATCH", 90)  # variants span batches
+    monkeypatch.setattr(parts, "MERGED_BATCH", 90)  # variants span batches
+    monkeypatch.setattr(parts, "MERGED_ROWS", 300)
     monkeypatch.setattr(parts, "FAN_IN", 4)
     monkeypatch.setattr(parts, "MERGED_BYTES", 40_000)
     rng = np.random.default_rng(seed)
@@ -139,7 +140,7 @@ from pathlib import Path
 from jobs import parts
 from jobs.run_folder import RunFolder
 from test_parts import rows_of
-parts.ROW_GROUP, parts.BATCH, parts.MERGED_BYTES = 8192, 1024, 400_000
+parts.ROW_GROUP, parts.BATCH, parts.MERGED_ROWS, parts.MERGED_BYTES = 8192, 1024, 8192, 400_000
 rng = np.random.default_rng(0)
 folder = RunFolder(Path(sys.argv[2]))
 with folder.writing():

@@ -110,9 +110,10 @@ def test_steps_are_methods() -> None:
     from timing.calibrate.caches import Caches
     from timing.calibrate.core import Core
     from timing.calibrate.grid import Grid
+    from timing.calibrate.lives import Lives
     from timing.calibrate.memory import Memory
 
-    classes = {"core": Core, "memory": Memory, "caches": Caches, "grid": Grid}
+    classes = {"core": Core, "memory": Memory, "caches": Caches, "lives": Lives, "grid": Grid}
     assert set(classes) == set(GROUPS)
     for step in STEPS:
         section, _, method = step.partition(".")

@@ -155,7 +155,7 @@ def test_memory_bounds_without_a_scout_take_accesses_as_coalesced() -> None:
     grid, moved = 10_000, 10_000 * 8 * 512
     found = static_bounds(program, H200, grid, 256, footprint_bytes=2.0 * moved, l2="cold", rows=rows)
     assert found.l2_bytes == 2 * moved
-    assert found.bounds["l2"] == pytest.approx(2 * moved / H200.l2.bytes_per_clk)
+    assert found.bounds["l2"] == pytest.approx((1 + H200.l2.write_weight) * moved / H200.l2.bytes_per_clk)
     assert found.bounds["dram"] == pytest.approx(2 * moved / (H200.dram_bytes_per_clk * H200.dram.mixed_efficiency))
     assert found.bounds["launch"] == pytest.approx(grid / H200.launch.ctas_per_clk)
 

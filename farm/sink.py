@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from farm.observability.redact import redacted_table
 from jobs.parts import Encoded
 
 FLUSH_SECONDS = 2.0  # a kill loses at most this much finished work
@@ -103,6 +104,7 @@ class Sink:
         self._encoded += encoded
         self._bytes += sum(len(part.content) for part in encoded)
         for name, table in tables.items():
+            table = redacted_table(table)
             self.bytes_taken += table.nbytes
             if name == "instructions":
                 self._rows += table.num_rows

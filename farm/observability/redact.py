@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 HIDDEN = "[hidden]"
 SECRET_NAME = re.compile(
     r"^AWS_(SECRET|SESSION|ACCESS_KEY)|TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE_KEY|API_?KEY|ACCESS_KEY", re.I
@@ -34,6 +36,15 @@ def secrets_of(environment: Mapping[str, str] | None = None) -> list[str]:
         if SECRET_NAME.search(name) and not _NOT_SECRET.search(name) and len(value) >= _SHORTEST
     }
     return sorted(found, key=lambda value: (-len(value), value))
+
+
+def redacted_table(table: pa.Table) -> pa.Table:
+    """`table` with its column `message`, if it has one, without secrets."""
+    place = table.schema.get_field_index("message")
+    if place < 0 or table.column(place).null_count == table.num_rows:
+        return table
+    told = [text and redacted(text) for text in table.column(place).to_pylist()]
+    return table.set_column(place, table.schema.field(place), pa.array(told, table.schema.field(place).type))
 
 
 def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:

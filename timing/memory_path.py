@@ -44,6 +44,7 @@ from timing.sm_parameters import (
     PARTIAL_WRITE_FACTOR,
     READ_PORT_CYCLES,
     SHARE_CREDIT,
+    SM_DRIFT,
     WRITE_BACK_CYCLES,
     WRITE_PORT_CYCLES,
 )
@@ -207,7 +208,7 @@ def shared_slot(server, t, cycles, servers, p):
 
     An SM that has used less than its share may run ahead of it by a bounded credit (see SHARE_CREDIT).
     """
-    free = max(servers[server], t - p[SHARE_CREDIT])
+    free = max(servers[server], t - min(p[SHARE_CREDIT], p[SM_DRIFT] * t))
     servers[server] = free + cycles
     return max(t, free)
 

@@ -19,6 +19,7 @@ DRAM_SPREAD = next(_next)  # deviation of the logarithm of DRAM reads' latencies
 READ_PORT_CYCLES = next(_next)  # the SM's own port to L2, cycles a sector
 WRITE_PORT_CYCLES = next(_next)
 SHARE_CREDIT = next(_next)  # cycles by which an SM that was idle may later exceed its share of L2 and DRAM
+SM_DRIFT = next(_next)  # how fast that credit grows with the time since the launch: SMs get out of step
 LOCAL_DRAM_SHARE = next(_next)  # of local memory's L2 accesses, when all resident threads' stacks exceed L2
 DRAM_LOADED_CYCLES = next(_next)  # added to the latency times the use of DRAM, and
 DRAM_QUEUE_CYCLES = next(_next)  # times use / (1 - use)

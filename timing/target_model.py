@@ -246,6 +246,7 @@ class LaunchCosts:
     ctas_per_clk_per_sm: float  # CTAs one SM takes a cycle
     cta_start_cycles: float  # CTA placed to its first instruction issued
     cta_end_cycles: float  # last warp's exit to the slot's next CTA being placed
+    sm_drift: float  # how fast SMs that run equal CTAs get out of step: share of the time since the launch
     sm_jitter: float  # SMs run CTAs of equal work in times that differ by up to this share,
     sm_memory_jitter: float  # and by this share of the time that warps wait for memory
 

@@ -14,8 +14,8 @@ L1_WAYS = 4
 # Issue to the SM's load/store stage: an LDS that finds everything idle is in its data stage this long after issue. Only
 # where queueing starts depends on it; latencies are end to end.
 MIO_LATENCY = 8.0
-# SMs are out of step: what one leaves of its share of L2 and DRAM others use, and it gets it back later. The credit is
-# bounded by about the life of a short CTA; at the start of a launch, when all SMs are in step, there is none.
+# SMs out of step: what one leaves of its share of L2 and DRAM others use, and it gets it back later. The credit is
+# bounded by about the life of a short CTA, and by how far SMs have come out of step since the launch (`launch.sm_drift`).
 SHARE_CREDIT = 4000.0
 # DRAM time of the sectors waiting in L2 to be written back before stores feel it: a few percent of a 60 MB L2.
 WRITE_BACK_CYCLES = 1500.0
@@ -55,6 +55,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.L2_LEAST_SECTORS] = target.l2.bytes_per_clk / SECTOR / target.l2.requests_per_clk
     p[sp.L2_WRITE_WEIGHT] = target.l2.write_weight
     p[sp.SHARE_CREDIT] = SHARE_CREDIT
+    p[sp.SM_DRIFT] = target.launch.sm_drift
     shares = _shares(target, active)
     for index, value in zip(_SHARES, shares, strict=True):
         p[index] = value

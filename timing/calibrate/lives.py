@@ -306,3 +306,29 @@ class Lives:
                         )
         out.free()
         data.free()
+
+    def drift(self) -> None:
+        """How far SMs get out of step: the deviation, over SMs, of their k-th filling of CTAs ends, over time."""
+        kernel = self.gpu.kernel(self.module, "rounds")
+        pitch, height = 8192, 8192
+        source, target = self.gpu.buffer(4 * pitch * height, 0), self.gpu.buffer(4 * pitch * height, 0)
+        ctas = pitch * height // 4096
+        out = self.gpu.buffer(16 * ctas)
+        for resident in (2, 4, 8):
+            shared = (220 << 10) // resident - (17 << 10)
+            kernel.allow_shared(shared)
+            for times in (1, 4):
+                rates: list[float] = []
+                for _ in range(4):
+                    kernel.launch(ctas, 256, [out, source, target, np.uint32(pitch), np.int32(times)], shared=shared)
+                    self.gpu.synchronize()
+                    found = out.read(np.uint64, 2 * ctas).reshape(-1, 2).astype(np.int64)
+                    ends = [np.sort(found[found[:, 0] == sm, 1]) for sm in range(self.gpu.sms)]
+                    fillings = min(len(e) for e in ends) // resident
+                    first = min(e[0] for e in ends)
+                    means = np.array([e[: fillings * resident].reshape(fillings, resident).mean(axis=1) for e in ends])
+                    when, spread = means.mean(axis=0) - first, means.std(axis=0)
+                    rates.append(float(np.polyfit(when, spread, 1)[0]))
+                self.results.add("lives", "drift", rates[1:], "of the time", resident=resident, times=times)
+        for buffer in (source, target, out):
+            buffer.free()

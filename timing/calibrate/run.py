@@ -71,6 +71,7 @@ STEPS = [
     "lives.tiles",
     "lives.groups",
     "lives.shifts",
+    "lives.drift",
     "grid.clocks",
 ]
 

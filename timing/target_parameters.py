@@ -15,7 +15,7 @@ L1_WAYS = 4
 # where queueing starts depends on it; latencies are end to end.
 MIO_LATENCY = 8.0
 # SMs out of step: what one leaves of its share of L2 and DRAM others use, and it gets it back later. The credit is
-# bounded by about the life of a short CTA, and by how far SMs have come out of step since the launch (`launch.sm_drift`).
+# bounded by about the life of a short CTA, and by how far SMs are out of step since the launch (`launch.sm_drift`).
 SHARE_CREDIT = 4000.0
 # DRAM time of the sectors waiting in L2 to be written back before stores feel it: a few percent of a 60 MB L2.
 WRITE_BACK_CYCLES = 1500.0

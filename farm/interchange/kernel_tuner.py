@@ -71,7 +71,9 @@ def read_cache(path: Path, text: str) -> Records:
                 _, record.min_us, record.spread = spread_of(steady(runs))
             record.clock_mhz = finite(entry.get("core_freq"))
         records.append(record)
-    notes = [] if objective == "time" else [f"tuned for {objective}; the times are taken all the same"]
+    objectives = objective if isinstance(objective, list) else [objective]  # Kernel Tuner 1.5 writes a list
+    others = ", ".join(map(str, objectives))
+    notes = [] if objectives == ["time"] else [f"tuned for {others}; the times are taken all the same"]
     return Records("Kernel Tuner cache", records, data.get("device_name"), data.get("kernel_name"), notes)
 
 

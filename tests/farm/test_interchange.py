@@ -87,6 +87,43 @@ def test_a_cold_first_run_is_no_disturbance(transpose: str, command, tmp_path: P
         assert (row["spread"] == pytest.approx(0.0003 / 0.1316, rel=0.02)) == used
 
 
+@pytest.mark.parametrize("kind", ["cache", "t4"])
+def test_files_that_kernel_tuner_wrote(transpose: str, command, kind: str) -> None:
+    """Written by Kernel Tuner 1.5.0 while it tuned the transpose on an H200; the block is among its parameters."""
+    file = DATA / f"kernel_tuner_1.5.0_{kind}.json"
+    code, _, err = command("import", file, "--run", transpose)
+    assert code == 0, err
+    assert "33 measured times of transpose on h200" in err and "note" not in err
+    tuned = json.loads(file.read_text())
+    configurations = (
+        list(tuned["cache"].values()) if kind == "cache" else [entry["configuration"] for entry in tuned["results"]]
+    )
+    names = ("TILE", "ROWS_PER_THREAD", "USE_SHARED", "PAD", "VEC")
+    found = times(command, transpose)
+    assert set(found) == {tuple(one[name] for name in names) for one in configurations}
+    if kind == "cache":
+        theirs = {tuple(one[name] for name in names): 1e3 * one["time"] for one in configurations}
+        assert found == pytest.approx(theirs)
+
+
+def test_a_file_that_triton_wrote(store: Path, command, tmp_path: Path) -> None:
+    """Written by Triton 3.6.0 while it tuned a matrix product of 1024 on an H200."""
+    write_sweep(tmp_path / "matmul", MATMUL)
+    assert command("submit", tmp_path / "matmul", "--jobs", 1, "--run", "m")[0] == 0
+    sample = DATA / "triton_3.6.0_matmul.autotune.json"
+    code, _, err = command("import", sample, "--run", "m")
+    assert code == 0, err
+    assert "8 measured times" in err
+    key = [word for part in json.loads(sample.read_text())["key"] for word in ("--key", part)]
+    code, out, err = command("export", "triton", "m", "--measured", *key)
+    assert code == 0, err
+    ours, theirs = json.loads(out), json.loads(sample.read_text())
+    assert ours["key"] == theirs["key"]
+    median = {json.dumps(config["kwargs"], sort_keys=True): timing[0] for config, timing in theirs["configs_timings"]}
+    exported = {json.dumps(config["kwargs"], sort_keys=True): timing[0] for config, timing in ours["configs_timings"]}
+    assert exported == pytest.approx(median)
+
+
 def test_t4_round_trip(transpose: str, command, tmp_path: Path) -> None:
     assert command("import", DATA / "t4.json", "--run", transpose)[0] == 0
     before = times(command, transpose)

@@ -211,7 +211,7 @@ def last_key(table: pa.Table) -> Key:
     return table.column("family")[-1].as_py(), table.column("variant")[-1].as_py()
 
 
-def _starts(table: pa.Table) -> np.ndarray:
+def variant_starts(table: pa.Table) -> np.ndarray:
     """Rows at which another (family, variant) begins, and the number of rows, of a sorted table."""
     variants, families = table.column("variant").to_numpy(), _ordinals(table.column("family"))
     changes = np.flatnonzero((np.diff(variants) != 0) | (np.diff(families) != 0)) + 1
@@ -288,7 +288,7 @@ def _merged(
         if keep is not None:
             table = keep(table)
         while rows + table.num_rows > most:
-            starts = _starts(table)[1:]
+            starts = variant_starts(table)[1:]
             fitting = starts[starts <= most - rows]
             if not len(fitting) and not rows:
                 fitting = starts[:1]  # one variant larger than a row group
@@ -346,7 +346,7 @@ class _Input:
         return rows.slice(0, cut)
 
     def _keep(self, rows: pa.Table) -> None:
-        self._rows, self._starts = rows, _starts(rows).tolist()
+        self._rows, self._starts = rows, variant_starts(rows).tolist()
         firsts = pa.array(self._starts[:-1])
         families = rows.column("family").take(firsts).to_pylist()
         self._keys = list(zip(families, rows.column("variant").take(firsts).to_pylist(), strict=True))

@@ -14,6 +14,7 @@ are of earlier epochs than one's own.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 from interpreter.errors import FarmError
 from jobs import parts
 from jobs.blobs import Absent, Blobs, Busy, Conflict, LocalBlobs, Lock, StorageError, describe_owner, owner_text
-from jobs.parts import Encoded, Part, first_key
+from jobs.parts import Encoded, Part, first_key, variant_starts
 from jobs.tables import EVALUATED, SCHEMA_VERSION, SCHEMAS
 
 MANIFEST = "manifest.json"
@@ -285,11 +286,16 @@ class RunFolder:
             return 0
 
         def kept(rows: pa.Table) -> pa.Table:
-            """Of the rows of one variant, as a merge gives them."""
-            targets = gone.get(first_key(rows))
-            if targets is None:
-                return rows
-            return rows.filter(pc.invert(pc.is_in(rows.column("target").cast(pa.string()), pa.array(sorted(targets)))))
+            """Of the rows of whole variants, as a merge gives them."""
+            pieces = []
+            for start, end in itertools.pairwise(variant_starts(rows).tolist()):
+                piece = rows.slice(start, end - start)
+                targets = gone.get(first_key(piece))
+                if targets is not None:
+                    names = piece.column("target").cast(pa.string())
+                    piece = piece.filter(pc.invert(pc.is_in(names, pa.array(sorted(targets)))))
+                pieces.append(piece)
+            return pa.concat_tables(pieces) if pieces else rows
 
         touched = {
             name: [

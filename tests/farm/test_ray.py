@@ -103,9 +103,15 @@ def run_on(
 
 
 def test_the_same_tables_as_on_processes(
-    cluster: Any, sweep: Path, expected: dict[str, bytes], fake: Path, tmp_path: Path
+    cluster: Any,
+    sweep: Path,
+    expected: dict[str, bytes],
+    fake: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster.log.write_text("")
+    monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_in_company")
     folder, events = run_on(cluster, sweep, tmp_path / "store")
     assert contents(folder) == expected
     lines = cluster.log.read_text().splitlines()

@@ -243,9 +243,10 @@ def _share_out(begin, until, l2, work, servers, p):
     span = until - begin
     fair = 1.0 / sms
     w = l2.load[1] / max(l2.load[0], 1e-9)
+    turning = 1.0 + 4.0 * w * (1.0 - w) * rates[sp.DRAM_MIX_COST]
     for i in range(sms):  # DRAM turns between reads and writes
-        work[i, R_DRAM] *= 1.0 + 4.0 * w * (1.0 - w) * rates[sp.DRAM_MIX_COST]
-        work[i, N_RESOURCES] *= 1.0 + 4.0 * w * (1.0 - w) * rates[sp.DRAM_MIX_COST]
+        work[i, R_DRAM] *= turning
+        work[i, N_RESOURCES] *= turning
     for k in range(N_RESOURCES):
         total = 0.0
         for i in range(sms):

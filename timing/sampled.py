@@ -249,9 +249,14 @@ def _simulate(
 ) -> _Run:
     local = local_bytes_per_warp(trace) * min(occ.warps_per_sm, warps * geometry.most) * geometry.active_sms
     footprint = sum(max(r.read_unique, r.write_unique) for r in regions) + local
-    p = parameters(target, occ, geometry, footprint)
-    p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
-    p[sp.REPEATED] = l2 == "warm"
+
+    def parameters_of(geometry: Geometry) -> np.ndarray:
+        p = parameters(target, occ, geometry, footprint)
+        p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
+        p[sp.REPEATED] = l2 == "warm"
+        return p
+
+    p = parameters_of(geometry)
     hit = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
     lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
     shares = np.zeros((len(regions), 4))
@@ -283,9 +288,7 @@ def _simulate(
         )
         geometry = replace(geometry, dealt=dealt)
         pace = dealt.pace
-        p = parameters(target, occ, geometry, footprint)
-        p[sp.LOCAL_DRAM_SHARE] = local_dram_share(target, occ, local)
-        p[sp.REPEATED] = l2 == "warm"
+        p = parameters_of(geometry)
         # again with the CTAs it really gets, and with the larger shares at the end when other SMs are done
         if geometry.most > m:  # leave out whole fillings, so that what is timed ends as the launch does
             resident = geometry.resident

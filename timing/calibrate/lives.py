@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from timing.calibrate.driver import Gpu
+from timing.calibrate.driver import Gpu, Kernel
 from timing.calibrate.record import Results
 
 MIB = 1 << 20
@@ -204,17 +206,11 @@ class Lives:
                         if threads * loads > 32768:
                             continue
                         steps = 64 if ctas == 1 else 16
-                        values = []
-                        for _ in range(4):
-                            kernel.launch(ctas, threads, [out, data, np.uint32(mib * MIB // 128), np.int32(steps)])
-                            self.gpu.synchronize()
-                            values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / steps)
-                            if where == "dram":
-                                self.gpu.kernel(self.module, "batches_8").launch(
-                                    8 * self.gpu.sms, 256, [out, data, np.uint32(2048 * MIB // 128), np.int32(512)]
-                                )
+                        arguments = [out, data, np.uint32(mib * MIB // 128), np.int32(steps)]
+                        flush = [out, data, np.uint32(2048 * MIB // 128), np.int32(512)] if where == "dram" else None
+                        values = self._cycles_a_step(kernel, ctas, threads, arguments, flush)
                         self.results.add(
-                            "lives", f"batches_{where}", values[1:], "cycles", ctas=ctas, threads=threads, loads=loads
+                            "lives", f"batches_{where}", values, "cycles", ctas=ctas, threads=threads, loads=loads
                         )
         for mix in (0, 1, 2, 4):
             kernel = self.gpu.kernel(self.module, f"mixed_{mix}")
@@ -227,6 +223,24 @@ class Lives:
                 self.results.add("lives", "mixed_loads", values, "cycles/instr/SM", threads=threads, global_of_four=mix)
         out.free()
         data.free()
+
+    def _cycles_a_step(
+        self, kernel: Kernel, ctas: int, threads: int, arguments: list[Any], flush: list[Any] | None
+    ) -> list[float]:
+        """Median over CTAs of the cycles a step took, of three launches after one that warms the caches.
+
+        `arguments`: out, data, lines and steps; each CTA leaves its cycles in `out`. `flush`: arguments of the
+        launch of `batches_8` after each, which reads other data so that the next launch finds its own in DRAM.
+        """
+        out, steps = arguments[0], int(arguments[3])
+        values = []
+        for _ in range(4):
+            kernel.launch(ctas, threads, arguments)
+            self.gpu.synchronize()
+            values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / steps)
+            if flush is not None:
+                self.gpu.kernel(self.module, "batches_8").launch(8 * self.gpu.sms, 256, flush)
+        return values[1:]
 
     def tiles(self) -> None:
         """GB/s of CTAs that each read or copy a tile of a matrix in DRAM, by the tile's width and the pitch."""
@@ -263,19 +277,13 @@ class Lives:
                 kernel = self.gpu.kernel(self.module, f"grouped_{group}")
                 for ctas in (1, self.gpu.sms):
                     for threads in (32, 128, 256, 512, 1024):
-                        values = []
-                        for _ in range(4):
-                            kernel.launch(ctas, threads, [out, data, np.uint32(mib * MIB // 128), np.int32(16)])
-                            self.gpu.synchronize()
-                            values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / 16)
-                            if where == "dram":
-                                self.gpu.kernel(self.module, "batches_8").launch(
-                                    8 * self.gpu.sms, 256, [out, data, np.uint32(2048 * MIB // 128), np.int32(512)]
-                                )
+                        arguments = [out, data, np.uint32(mib * MIB // 128), np.int32(16)]
+                        flush = [out, data, np.uint32(2048 * MIB // 128), np.int32(512)] if where == "dram" else None
+                        values = self._cycles_a_step(kernel, ctas, threads, arguments, flush)
                         self.results.add(
                             "lives",
                             f"grouped_{where}",
-                            values[1:],
+                            values,
                             "cycles",
                             ctas=ctas,
                             threads=threads,
@@ -292,23 +300,17 @@ class Lives:
                 kernel = self.gpu.kernel(self.module, f"shifted_{shift}")
                 for ctas in (1, self.gpu.sms):
                     for threads in (128, 512, 1024):
-                        values = []
-                        for _ in range(4):
-                            kernel.launch(ctas, threads, [out, data, np.uint32(kib * 8 // 2), np.int32(16)])
-                            self.gpu.synchronize()
-                            values.append(float(np.median(out.read(np.uint32, 1 + ctas)[1:])) / 16)
-                            if where == "dram":
-                                self.gpu.kernel(self.module, "batches_8").launch(
-                                    8 * self.gpu.sms, 256, [out, data, np.uint32(1024 * MIB // 128), np.int32(256)]
-                                )
+                        arguments = [out, data, np.uint32(kib * 8 // 2), np.int32(16)]
+                        flush = [out, data, np.uint32(1024 * MIB // 128), np.int32(256)] if where == "dram" else None
+                        values = self._cycles_a_step(kernel, ctas, threads, arguments, flush)
                         self.results.add(
-                            "lives", f"shifted_{where}", values[1:], "cycles", ctas=ctas, threads=threads, words=shift
+                            "lives", f"shifted_{where}", values, "cycles", ctas=ctas, threads=threads, words=shift
                         )
         out.free()
         data.free()
 
     def drift(self) -> None:
-        """How far SMs get out of step: the deviation, over SMs, of their k-th filling of CTAs ends, over time."""
+        """How fast SMs get out of step: growth of the deviation, over SMs, of when their k-th filling of CTAs ends."""
         kernel = self.gpu.kernel(self.module, "rounds")
         pitch, height = 8192, 8192
         source, target = self.gpu.buffer(4 * pitch * height, 0), self.gpu.buffer(4 * pitch * height, 0)

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from interpreter.errors import FarmError
 
 LOCK = "lock"
+TEMPORARY = ".tmp"  # ends the name of a file that is not published yet; the name begins with a dot
 _COUNTER = itertools.count()
 _FULL = {errno.ENOSPC: "no space left", errno.EDQUOT: "over the disk quota", errno.EFBIG: "over the file size limit"}
 
@@ -186,7 +187,7 @@ class LocalBlobs:
             _sync_folder(final.parent)
 
     def names(self, prefix: str) -> list[str]:
-        folder = (self.path / prefix).parent if not prefix.endswith("/") else self.path / prefix
+        folder = self.path / prefix.rpartition("/")[0]
         if not folder.is_dir():
             return []
         found = [path.relative_to(self.path).as_posix() for path in folder.iterdir() if path.is_file()]
@@ -239,17 +240,22 @@ def _holder(text: bytes) -> str:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}-{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    temporary = path.parent / f".{path.name}-{os.getpid()}{TEMPORARY}"
+    for attempt in itertools.count():
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            break
+        except FileNotFoundError:  # taken for a leftover by a process that has just become the run's writer
+            if attempt == 2:
+                raise
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
     _sync_folder(path.parent)
 
 
@@ -266,7 +272,7 @@ def _sync_folder(path: Path) -> None:
 @contextlib.contextmanager
 def temporary_file(folder: Path, name: str) -> Iterator[Path]:
     """A path for a new hidden file in `folder`, removed afterwards unless it was published."""
-    path = folder / f".{name}-{os.getpid()}-{next(_COUNTER)}.tmp"
+    path = folder / f".{name}-{os.getpid()}-{next(_COUNTER)}{TEMPORARY}"
     try:
         with disk_errors(folder):
             yield path

@@ -26,7 +26,18 @@ import pyarrow.compute as pc
 
 from interpreter.errors import FarmError
 from jobs import parts
-from jobs.blobs import Absent, Blobs, Busy, Conflict, LocalBlobs, Lock, StorageError, describe_owner, owner_text
+from jobs.blobs import (
+    TEMPORARY,
+    Absent,
+    Blobs,
+    Busy,
+    Conflict,
+    LocalBlobs,
+    Lock,
+    StorageError,
+    describe_owner,
+    owner_text,
+)
 from jobs.parts import Encoded, Part, first_key, variant_starts
 from jobs.tables import EVALUATED, SCHEMA_VERSION, SCHEMAS
 
@@ -367,7 +378,7 @@ class RunFolder:
             if blob not in named and (epoch is None or epoch < self.epoch):
                 orphans.append(blob)
         self.blobs.delete(orphans)
-        self.blobs.delete(name for name in self.blobs.names(f".{MANIFEST}"))
+        self.blobs.delete(name for name in self.blobs.names(".") if name.endswith(TEMPORARY))
 
 
 def _may_hold(part: Part, family: str | None, variant: int | None) -> bool:

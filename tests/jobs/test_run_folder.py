@@ -78,7 +78,9 @@ def test_what_the_manifest_does_not_name_is_removed(tmp_path: Path) -> None:
     with folder.writing():
         folder.add(Rows(estimates=[estimate(0)]).tables())
     (folder.path / "parts" / "estimates-0123.parquet").write_bytes(b"cut off")
-    (folder.path / ".manifest.json-1.tmp").write_text("{")
+    for note in ("manifest.json", "progress.json", "inputs.zip"):
+        (folder.path / f".{note}-1.tmp").write_text("{")
+    (folder.path / "parts" / ".estimates-1-0.tmp").write_bytes(b"half a part")
     assert RunFolder(folder.path).load().read("estimates").num_rows == 1
     with RunFolder(folder.path).writing() as again:
         assert again.read("estimates").num_rows == 1

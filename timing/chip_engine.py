@@ -20,7 +20,7 @@ import numpy as np
 from timing.chip_l2 import ChipL2, settle
 from timing.jit import njit, njit_entry
 from timing.l2_view import L2View
-from timing.memory_path import SEEN_SLOTS
+from timing.memory_path import N_SHARES, SEEN_SLOTS
 from timing.sm_engine import advance
 from timing.sm_state import (
     AGE_COUNTER,
@@ -157,13 +157,13 @@ def advance_some(
 ):  # fmt: skip
     """Simulate the SMs first, first + step, ... to cycle `until`."""
     regions = np.zeros((0, 2), np.int64)
-    shares = np.zeros((0, 4))
+    shares = np.zeros((0, N_SHARES))
     for i in range(first, dealt.given.shape[0], step):
         launch = dealt.given[i] > state.scalars[i, NEXT_CTA] and state.scalars[i, N_EMPTY] > 0
         if not launch and state.next_time[i].min() >= until:
             continue
         view = L2View(
-            l2.tags, l2.valid, l2.ready, l2.atomic_free, l2.log_line[i], l2.log_what[i], l2.log_at[i],
+            l2.tags, l2.valid, l2.ready, l2.atomic_free, l2.slice_free, l2.log_line[i], l2.log_what[i], l2.log_at[i],
             l2.log_service[i], l2.log_length[i],
         )  # fmt: skip
         order = dealt.order[i][: dealt.given[i]]

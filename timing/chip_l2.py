@@ -22,6 +22,7 @@ from timing.l2_view import (
     L2View,
     find,
     l2_set,
+    slice_of,
 )
 from timing.memory_path import (
     ATOMIC_CHIP_FREE,
@@ -79,6 +80,7 @@ def chip_l2(size: float, sms: int, p: np.ndarray) -> ChipL2:
         valid=np.zeros(lines, np.int64),
         ready=np.zeros(lines),
         atomic_free=np.zeros(lines),
+        slice_free=np.zeros(int(p[sp.SLICES])),
         log_line=np.zeros((sms, LOG_ROOM), np.int64),
         log_what=np.zeros((sms, LOG_ROOM), np.int64),
         log_at=np.zeros((sms, LOG_ROOM)),
@@ -194,6 +196,9 @@ def settle(begin, until, l2, servers, traffic, p):
             l2.clock[0] += 1
             l2.used[w] = l2.clock[0]
             front.valid[w] |= mask
+            if kind == READ:
+                s = slice_of(line, front)
+                front.slice_free[s] = max(front.slice_free[s], begin) + rates[sp.SLICE_CYCLES]
             if kind == READ or kind == ATOMIC:
                 if missing > 0:
                     work[i, R_DRAM] += missing * rates[sp.DRAM_CYCLES_PER_SECTOR]

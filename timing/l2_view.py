@@ -54,6 +54,7 @@ class L2View(NamedTuple):
     valid: np.ndarray  # int64[lines], sectors present or on their way
     ready: np.ndarray  # float64[lines], when they are there
     atomic_free: np.ndarray  # float64[lines], when the atomic unit has done what was sent to the line
+    slice_free: np.ndarray  # float64[slices], when a slice has served what was asked of it
     log_line: np.ndarray  # int64[LOG_ROOM]
     log_what: np.ndarray  # int64[LOG_ROOM]
     log_at: np.ndarray  # float64[LOG_ROOM], reads: data at the SM; atomics: arrival at L2
@@ -64,13 +65,20 @@ class L2View(NamedTuple):
 def no_chip() -> L2View:
     """The view of an SM that is simulated alone."""
     whole, real = np.zeros(0, np.int64), np.zeros(0)
-    return L2View(whole, whole, real, real, whole, whole, real, real, np.zeros(1, np.int64))
+    return L2View(whole, whole, real, real, real, whole, whole, real, real, np.zeros(1, np.int64))
 
 
 @njit(inline="always")
 def l2_set(line, sets):
     """First way of a line's set; neighbouring lines lie in different sets, and so do power-of-two strides."""
     return int((line ^ (line >> 11) ^ (line >> 19)) % sets) * L2_WAYS
+
+
+@njit(inline="always")
+def slice_of(line, view):
+    """Index of the slice that a line lies in; the hash is ours, the real one spreads lines as evenly."""
+    h = np.uint64(line) * np.uint64(0x9E3779B97F4A7C15)
+    return int((h >> np.uint64(32)) % np.uint64(view.slice_free.shape[0]))
 
 
 @njit()
@@ -100,9 +108,11 @@ def load_at_l2(line, mask, hit, use_l1, servers, p, tags, ready, view):
         return hit
     w = find(line, view)
     missing = mask if w < 0 else mask & ~view.valid[w]
+    start = hit - p[L2_LATENCY] - l2_distance(line, p)
+    # lines that all SMs ask for at once are served one request after the other
+    hit += max(view.slice_free[slice_of(line, view)] - start, 0.0)
     done = hit
     if missing != 0:
-        start = hit - p[L2_LATENCY] - l2_distance(line, p)
         begin = shared_slot(DRAM_FREE, start, popcount4(missing) * p[DRAM_CYCLES_PER_SECTOR], servers, p)
         done = max(hit, _dram_answer(line, start, begin, servers, p))
     elif view.ready[w] > hit:

@@ -67,7 +67,21 @@ HOT_FREE = 14  # lines that all SMs send atomics to
 LG_FREE = 13  # the load/store stage for global and local memory: held up when stores or atomics back up
 DRAM_TOTAL = 15  # cycles of DRAM taken since the start, and those by writes
 DRAM_TOTAL_WRITTEN = 16
-N_SERVERS = 17
+LSU_GLOBAL = 17  # 1: the last access in the load/store stage was global or local, 0: shared
+N_SERVERS = 18
+
+LOG_ROW_LINES = 3  # lines whose fate is the same where CTAs share data, as a power of two: a row of a tile, about
+
+# An entry of a trace's lines: marks, line, sector mask (interpreter.trace has no marks)
+MARK_SHIFT = 56
+MARKS_AT = np.uint64(MARK_SHIFT)
+LINE_BITS = np.uint64((1 << (MARK_SHIFT - 4)) - 1)
+
+# Columns of `shares`, one row a region (allocation): shares of sectors that go to DRAM, of reads (those that the last
+# launch has not left in L2) and of writes; contention of its atomics; what a scattered DRAM read costs more, in
+# sectors; shares of reads by whether another CTA reads the same before (`timing.sharing`): not, or so
+S_READ, S_WRITE, S_CONTENTION, S_SCATTER, S_FIRST, S_GIVEN = range(6)
+N_SHARES = 6
 
 DRAM_WINDOW = 2000.0  # cycles over which its use is averaged: a few DRAM round trips
 
@@ -116,33 +130,40 @@ def l2_distance(line, p):
 
 
 @njit(inline="always")
+def entry_of(entry):
+    """Line, sector mask and mark (`timing.sharing`, a sector mask too) of an entry of a trace's `lines`."""
+    return np.int64((entry >> np.uint64(4)) & LINE_BITS), np.int64(entry & np.uint64(15)), np.int64(entry >> MARKS_AT)
+
+
+@njit(inline="always")
 def popcount4(mask: int) -> int:
     return (mask & 1) + ((mask >> 1) & 1) + ((mask >> 2) & 1) + ((mask >> 3) & 1)
 
 
 @njit()
-def miss_share(line, regions, shares, n_regions):
-    """Share of this line's L2 accesses that go to DRAM. Regions: [first line, last line], sorted."""
+def region_of(line, regions):
+    """Index of the region that a line is in, or -1. Regions: [first line, last line], sorted."""
     lo = 0
-    hi = n_regions
+    hi = regions.shape[0]
     while lo < hi:
         mid = (lo + hi) >> 1
         if regions[mid, 1] < line:
             lo = mid + 1
         else:
             hi = mid
-    if lo < n_regions and regions[lo, 0] <= line:
-        return shares[lo]
-    return 0.0
+    if lo < regions.shape[0] and regions[lo, 0] <= line:
+        return lo
+    return -1
 
 
 @njit()
-def from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at):
+def from_dram(line, mask, marks, shares, region, traffic, p, seen_line, seen_mask, seen_at):
     """How many of a line's sectors a read finds neither in L2 nor on the way: those come from DRAM.
 
-    Sectors this SM asks for the first time miss with probability `share` (others may have brought them, or the last
-    launch left them). Sectors asked for before have been pushed out when, since then, all SMs together moved more
-    through L2 than it holds.
+    Sectors this SM asks for the first time are in L2 if the last launch left them there; otherwise it depends on the
+    other CTAs that read them (`marks`, `shares`: see `timing.sharing`). Where CTAs share data they share rows of a
+    tile: neighbouring lines have the same fate. Sectors asked for before have been pushed out when, since then, all
+    SMs together moved more through L2 than it holds.
     """
     slot = int((line ^ (line >> 18)) % SEEN_SLOTS)
     position = traffic[C_L2_READ_SECTORS] + traffic[C_L2_WRITE_SECTORS]
@@ -155,8 +176,12 @@ def from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at):
         seen_at[slot] = position
     fresh = mask & ~known
     sectors = 0
-    if fresh != 0 and share > 0.0 and _hash01(np.uint64(line)) < share:
-        sectors += popcount4(fresh)
+    if fresh != 0 and region >= 0 and _hash01(np.uint64(line)) < shares[region, S_READ]:
+        luck = _hash01(np.uint64(line >> LOG_ROW_LINES) ^ np.uint64(0x1111))
+        if luck < shares[region, S_FIRST]:
+            sectors += popcount4(fresh & ~marks)
+        if luck < shares[region, S_GIVEN]:
+            sectors += popcount4(fresh & marks)
     if known != 0 and position - seen_at[slot] > p[L2_REUSE_SECTORS]:
         sectors += popcount4(known)
     seen_mask[slot] |= mask
@@ -214,7 +239,7 @@ def shared_slot(server, t, cycles, servers, p):
 
 
 @njit()
-def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at):
+def l2_read(line, mask, marks, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at):
     """A read of the sectors `mask` of a line leaves the SM at `t`; returns when its data is at L1.
 
     Requests leave in order: a read waits for the data of the stores before it.
@@ -229,10 +254,10 @@ def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen
     if line >= LOCAL_LINE:
         missing = sectors if _hash01(np.uint64(line)) < p[LOCAL_DRAM_SHARE] else 0
     else:
-        share = miss_share(line, regions, shares[:, 0], regions.shape[0])
-        missing = from_dram(line, mask, share, traffic, p, seen_line, seen_mask, seen_at)
-        if missing > 0:
-            scattered = miss_share(line, regions, shares[:, 3], regions.shape[0])
+        region = region_of(line, regions)
+        missing = from_dram(line, mask, marks, shares, region, traffic, p, seen_line, seen_mask, seen_at)
+        if missing > 0 and region >= 0:
+            scattered = shares[region, S_SCATTER]
     if missing > 0:
         mix = dram_mix(servers)
         cycles = float(missing)
@@ -248,13 +273,29 @@ def l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen
 
 @njit()
 def l1_load(
-    line, mask, t, use_l1, servers, traffic, p, tags, valid, ready, used, regions, shares, seen_line, seen_mask, seen_at
+    line,
+    mask,
+    marks,
+    t,
+    use_l1,
+    servers,
+    traffic,
+    p,
+    tags,
+    valid,
+    ready,
+    used,
+    regions,
+    shares,
+    seen_line,
+    seen_mask,
+    seen_at,
 ):
     """A load touches sectors `mask` of `line` at `t` (tag stage); returns when the data can be written back."""
     sectors = popcount4(mask)
     traffic[C_L1_SECTORS] += sectors
     if not use_l1:
-        return l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
+        return l2_read(line, mask, marks, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
     ways = int(p[L1_WAYS])
     sets = int(p[L1_SECTORS]) // (4 * ways)
     if sets < 1:
@@ -274,14 +315,14 @@ def l1_load(
                 return max(done, ready[w])
             n = popcount4(missing)
             traffic[C_L1_HITS] += sectors - n
-            done = l2_read(line, missing, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
+            done = l2_read(line, missing, marks, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
             valid[w] |= missing
             ready[w] = max(ready[w], done)
             return done
         if used[w] < oldest:
             oldest = used[w]
             victim = w
-    done = l2_read(line, mask, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
+    done = l2_read(line, mask, marks, t, servers, traffic, p, regions, shares, seen_line, seen_mask, seen_at)
     tags[victim] = line
     valid[victim] = mask
     ready[victim] = done
@@ -295,8 +336,7 @@ def in_l1(lines, first, count, t, p, tags, valid, ready):
     ways = int(p[L1_WAYS])
     sets = max(int(p[L1_SECTORS]) // (4 * ways), 1)
     for k in range(first, first + count):
-        line = np.int64(lines[k] >> np.uint64(4))
-        mask = np.int64(lines[k] & np.uint64(15))
+        line, mask, _ = entry_of(lines[k])
         base = int((line ^ (line >> 7) ^ (line >> 15)) % sets) * ways
         found = False
         for w in range(base, base + ways):
@@ -328,7 +368,8 @@ def store(line, mask, partial, t, servers, traffic, p, regions, shares):
     if line >= LOCAL_LINE:
         share = p[LOCAL_DRAM_SHARE]
     else:
-        share = miss_share(line, regions, shares[:, 1], regions.shape[0])
+        region = region_of(line, regions)
+        share = shares[region, S_WRITE] if region >= 0 else 0.0
     if share > 0.0 and _hash01(np.uint64(line) ^ np.uint64(0x5555)) < share:
         # written back later: takes DRAM time from the reads, but nobody waits for it until L2 is full of such sectors
         cycles = sectors * p[DRAM_CYCLES_PER_SECTOR] * (1.0 + dram_mix(servers) * p[DRAM_MIX_COST])

@@ -26,6 +26,7 @@ from timing.estimate import Estimate
 from timing.imbalance import UnevenWork, makespan, traced_work, uneven_work
 from timing.launch_geometry import Geometry
 from timing.occupancy import Occupancy, occupancy
+from timing.sharing import Neighbour, Sharing, sharing_of
 from timing.sm_engine import run_sm
 from timing.sm_rows import build_rows
 from timing.stalls import N_STALLS, Stall
@@ -36,6 +37,7 @@ from timing.traffic import SECTOR_BYTES, Region, local_bytes_per_warp, regions_o
 
 TENSOR_IN_USE = 0.1  # share of the time from which on the clock is that of tensor work
 FEW_WAVES = 8.0  # up to here it counts how the last wave is dealt; in longer launches all SMs end about together
+NEIGHBOURS_SHARE = 0.25  # of the budget, at most, for CTAs that are only executed to see what is shared with them
 INSTRUCTION_BUDGET = 1_500_000  # warp instructions timed for one estimate, about; whole CTAs always
 
 
@@ -142,7 +144,11 @@ def sampled_estimate(
     else:
         trace = traces.fetch(uneven.representative(geometry.resident, budget))
     regions = regions_of(rows, trace, allocations, grid)
-    run = _simulate(rows, trace, geometry, target, occ, regions, warps, l2, len(program.instructions), uneven, records)
+    cta, neighbours = (None, []) if uneven is not None else _neighbours(geometry, launch, trace.ctas, traces, budget)
+    sharing = sharing_of(rows, cta, neighbours, regions)
+    run = _simulate(
+        rows, trace, geometry, target, occ, regions, sharing, warps, l2, len(program.instructions), uneven, records
+    )
     scale = grid / max(traces.executed_ctas, 1)
     cycles = run.cycles
     overhead = target.launch.kernel_overhead_us
@@ -214,6 +220,25 @@ def _choose(geometry: Geometry, traces: TraceSource, budget: int) -> Trace:
     return traces.fetch(geometry.ctas_of(sm, 0, wanted))
 
 
+def _neighbours(
+    geometry: Geometry, launch: Launch, executed: Sequence[int], traces: TraceSource, budget: int
+) -> tuple[Trace | None, list[Neighbour]]:
+    """Of `executed` a CTA inside the grid, and the next one in each dimension.
+
+    None where the grid has no inside, and where the neighbours would cost a good part of the budget.
+    """
+    strides = np.cumprod([1, *launch.grid[:2]])
+    wide = [(int(stride), extent) for stride, extent in zip(strides, launch.grid, strict=True) if extent > 2]
+    inside = [cta for cta in executed if all(0 < cta // stride % extent < extent - 1 for stride, extent in wide)]
+    if not wide or not inside:
+        return None, []
+    cta = inside[len(inside) // 2]
+    own = traces.fetch([cta])
+    if len(wide) * len(own.events) > NEIGHBOURS_SHARE * budget:
+        return None, []
+    return own, [Neighbour(traces.fetch([cta + stride]), stride < geometry.slots) for stride, _ in wide]
+
+
 class _Run:
     """What one replay of the sampled SM gave."""
 
@@ -241,6 +266,7 @@ def _simulate(
     target: Target,
     occ: Occupancy,
     regions: list[Region],
+    sharing: Sharing,
     warps: int,
     l2: str,
     n_rows: int,
@@ -259,18 +285,20 @@ def _simulate(
     p = parameters_of(geometry)
     hit = l2_hit_share(target, footprint) if l2 == "warm" else 0.0
     lines = np.array([(r.first_line, r.last_line) for r in regions], np.int64).reshape(-1, 2)
-    shares = np.zeros((len(regions), 4))
+    shares = np.zeros((len(regions), mp.N_SHARES))
     moved = sum(r.read_bytes + r.write_bytes for r in regions)
     for i, r in enumerate(regions):
         if r.scatter > 0.0 and l2 == "warm":
             # drawn at random: a sector is read again after this many bytes on average, if it is still there
             gap = moved * r.read_unique / r.read_bytes
-            shares[i, 0] = float(np.exp(-l2_reach(target) / gap))
+            shares[i, mp.S_READ] = float(np.exp(-l2_reach(target) / gap))
         else:
-            shares[i, 0] = (1.0 - hit) * (r.read_unique / r.read_bytes if r.read_bytes else 0.0)
-        shares[i, 1] = (1.0 - hit) * (r.write_unique / r.write_bytes if r.write_bytes else 0.0)
-        shares[i, 2] = r.atomic_contention
-        shares[i, 3] = r.scatter * target.dram.scatter_sectors
+            shares[i, mp.S_READ] = 1.0 - hit
+        shares[i, mp.S_WRITE] = (1.0 - hit) * (r.write_unique / r.write_bytes if r.write_bytes else 0.0)
+        shares[i, mp.S_CONTENTION] = r.atomic_contention
+        shares[i, mp.S_SCATTER] = r.scatter * target.dram.scatter_sectors
+    shares[:, mp.S_FIRST : mp.S_GIVEN + 1] = sharing.pays
+    trace = sharing.marked(rows, trace)
     m = len(trace.ctas)
     looked_at = geometry.sampled_sm()
     pace, uneven_cycles = 1.0, 0.0
@@ -282,7 +310,11 @@ def _simulate(
         single = _replay(rows, _slice(trace, longest), 1, 1, warps, p, lines, shares, n_rows)
         alone = work[longest] / single.simulated_cycles
         uneven_cycles = makespan(uneven.grid(), geometry.sm_count, geometry.resident, rate, min(alone, rate))
-    elif 1.0 < geometry.waves < FEW_WAVES:
+    elif geometry.waves <= 1.0:
+        # it lasts as long as the slowest SM, since none can take over what another has; their speeds are spread evenly
+        n = geometry.active_sms
+        pace = 1.0 + _jitter(target, run.stalls) * (n - 1) / (n + 1)
+    elif geometry.waves < FEW_WAVES:
         dealt = deal(
             geometry.ctas, geometry.sm_count, geometry.resident, np.sort(run.done), _jitter(target, run.stalls)
         )

@@ -25,11 +25,15 @@ from timing.memory_path import (
     LAST_STORE,
     LG_FREE,
     LSU_FREE,
+    LSU_GLOBAL,
+    S_CONTENTION,
     SEEN_SLOTS,
     atomic,
+    entry_of,
     in_l1,
     l1_load,
     popcount4,
+    region_of,
     store,
 )
 from timing.sm_rows import (
@@ -55,7 +59,7 @@ from timing.sm_state import (
     SB_HISTORY,
     one_state,
 )
-from timing.sm_steps import account, contention_of, enter_tail, local_store, release_barrier
+from timing.sm_steps import account, enter_tail, local_store, release_barrier
 from timing.stalls import Stall
 from timing.timeline import Recorder, note_issue, note_throttle
 
@@ -93,7 +97,7 @@ def run_sm(
     resident,  # CTAs at once
     p,  # parameters, see timing.sm_parameters
     regions,  # int64[n, 2]: first and last line of each allocation, sorted
-    shares,  # float64[n, 4]: DRAM share of reads, of writes, contention of its atomics, sectors a DRAM read costs more
+    shares,  # float64[n, memory_path.N_SHARES]
     budget,  # stop launching CTAs after this many issued instructions
     stalls,  # float64[n_rows, N_STALLS], warp-cycles, added to
     cta_done,  # float64[len(order)], completion time of each CTA, -1 when not run
@@ -486,6 +490,9 @@ def advance(
                         cost = max(
                             np.ceil(n * p[sp.TAG_CYCLES]), p[sp.LSU_MIN_CYCLES], wavefronts * p[sp.WAVEFRONT_CYCLES]
                         )
+                    if servers[LSU_GLOBAL] != is_lg:
+                        servers[LSU_GLOBAL] = is_lg
+                        cost += p[sp.LSU_TURN_CYCLES]
                     servers[LSU_FREE] = stage + cost
                     pipe_busy[_LSU] += cost
                     read_done = stage + cost + max(release - p[sp.MIO_LATENCY], 0.0)
@@ -505,9 +512,7 @@ def advance(
                                 covered += popcount4(np.int64(lines[at + k] & np.uint64(15)))
                             partial = lanes * int(r["width"]) < 32 * covered
                         for k in range(n):
-                            entry = lines[at + k]
-                            line = np.int64(entry >> np.uint64(4))
-                            mask = np.int64(entry & np.uint64(15))
+                            line, mask, marks = entry_of(lines[at + k])
                             if line >= LOCAL_LINE:
                                 line += local_base[slot]
                             tt = stage + k * step
@@ -517,6 +522,7 @@ def advance(
                                 got = l1_load(
                                     line,
                                     mask,
+                                    marks,
                                     tt,
                                     use,
                                     servers,
@@ -551,7 +557,8 @@ def advance(
                                 servers[LG_FREE] = max(servers[LG_FREE], got - p[sp.STORE_BUFFER_CYCLES])
                             else:
                                 per_line = max(1, lanes // max(n, 1))
-                                contention = contention_of(line, regions, shares)
+                                region = region_of(line, regions)
+                                contention = shares[region, S_CONTENTION] if region >= 0 else 0.0
                                 got = atomic(
                                     line,
                                     mask,

@@ -34,21 +34,6 @@ def account(stalls, row, last_issue, wait_until, ready_at, now, reason):
         stalls[row, NOT_SELECTED] += now - begin
 
 
-@njit(inline="always")
-def contention_of(line, regions, shares):
-    lo = 0
-    hi = regions.shape[0]
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if regions[mid, 1] < line:
-            lo = mid + 1
-        else:
-            hi = mid
-    if lo < regions.shape[0] and regions[lo, 0] <= line:
-        return shares[lo, 2]
-    return 0.0
-
-
 @njit()
 def local_store(line, mask, t, p, tags, valid, ready, used):
     ways = int(p[sp.L1_WAYS])

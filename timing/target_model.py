@@ -158,6 +158,7 @@ class Mio:
     latch_entries: int
     address_interval_cycles: float  # a sub-core's address unit takes one instruction this often
     dispatch_interval_cycles: float  # the SM's stage takes one instruction this often
+    turn_cycles: float  # longer when a global or local access follows a shared one, or the other way round
     store_data_bytes_per_clk: float  # register data a sub-core sends down
     writeback_bytes_per_clk: float  # load data a sub-core's register file takes
 
@@ -192,6 +193,7 @@ class L2:
 
     bytes: int
     slices: int
+    slice_reads_per_clk: float  # reads of one line that a slice serves; each partition may have a copy
     hit_cycles: float  # near slice
     hit_far_cycles: float  # slice of the other partition; equal where there is one partition
     hit_spread_cycles: float  # single lines are up to this much nearer or farther than the mean

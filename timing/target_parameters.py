@@ -52,6 +52,8 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.STORE_BUFFER_CYCLES] = STORE_BUFFER_CYCLES
     p[sp.L2_REUSE_SECTORS] = l2_reach(target) / SECTOR / active
     p[sp.PARTIAL_WRITE_FACTOR] = target.l2.partial_write_factor
+    p[sp.SLICES] = max(target.l2.slices // target.l2.partitions, 1)
+    p[sp.SLICE_CYCLES] = 1.0 / (target.l2.slice_reads_per_clk * target.l2.partitions)
     p[sp.L2_LEAST_SECTORS] = target.l2.bytes_per_clk / SECTOR / target.l2.requests_per_clk
     p[sp.L2_WRITE_WEIGHT] = target.l2.write_weight
     p[sp.SHARE_CREDIT] = SHARE_CREDIT
@@ -77,6 +79,7 @@ def parameters(target: Target, occ: Occupancy, geometry: Geometry, footprint: fl
     p[sp.LG_QUEUE] = target.mio.lg_queue_entries + target.mio.latch_entries
     p[sp.PENDING_LOADS] = min(target.l1.pending_requests, sp.PENDING_ROOM)
     p[sp.LSU_MIN_CYCLES] = target.mio.dispatch_interval_cycles
+    p[sp.LSU_TURN_CYCLES] = target.mio.turn_cycles
     p[sp.TAG_CYCLES] = 1.0 / target.l1.tag_lines_per_clk
     p[sp.WAVEFRONT_CYCLES] = target.shared.pass_cycles
     p[sp.ATOMS_CYCLES] = target.shared.atomic_pass_cycles

@@ -112,8 +112,9 @@ def test_steps_are_methods() -> None:
     from timing.calibrate.grid import Grid
     from timing.calibrate.lives import Lives
     from timing.calibrate.memory import Memory
+    from timing.calibrate.slices import Slices
 
-    classes = {"core": Core, "memory": Memory, "caches": Caches, "lives": Lives, "grid": Grid}
+    classes = {"core": Core, "memory": Memory, "caches": Caches, "slices": Slices, "lives": Lives, "grid": Grid}
     assert set(classes) == set(GROUPS)
     for step in STEPS:
         section, _, method = step.partition(".")

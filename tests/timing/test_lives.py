@@ -87,3 +87,25 @@ def test_short_ctas_that_load_and_store(cubin: bytes, threads: int, mib: int) ->
         traces = TraceSource(Machine(program, memory, launch), threads // 32, len(program.instructions))
         found = sampled_estimate(program, launch, H200, traces, [(place, size) for place in places])
     assert found.cycles * H200.sm_count / ctas == pytest.approx(recorded("touch", threads=threads, mib=mib), rel=0.1)
+
+
+@pytest.mark.parametrize("of_16", [0, 1, 4, 8, 16])
+def test_shared_and_global_loads_take_turns(cubin: bytes, of_16: int) -> None:
+    found = cycles(cubin, f"mixed_{of_16}", 1, 1024, [1 << 16], [128, 32 * max(of_16, 1), 4096], "warm")
+    hardware = recorded("mixed_loads", where="l1", ctas=1, threads=1024, global_of_16=of_16)
+    assert found / (128 * 16 * 32) == pytest.approx(hardware, rel=0.06)
+
+
+@pytest.mark.parametrize(("resident", "rows"), [(2, 2048), (4, 2048), (8, 2048), (4, 8192), (8, 8192)])
+def test_tiles_that_are_loaded_before_they_are_stored(cubin: bytes, resident: int, rows: int) -> None:
+    """CTAs of a load phase and a store phase, in few waves and in many: SMs stay in step."""
+    program = load_program(cubin, "rounds")
+    ctas, size = 8192 * rows // 4096, 4 * 8192 * rows
+    with Memory() as memory:
+        sizes = [16 * ctas, size, size]
+        places = [memory.allocate(f"buffer{i}", n) for i, n in enumerate(sizes)]
+        shared = (220 << 10) // resident - (17 << 10)
+        launch = Launch((ctas, 1, 1), (256, 1, 1), shared, pack_arguments(program, [*places, 8192, 1]))
+        traces = TraceSource(Machine(program, memory, launch), 8, len(program.instructions))
+        found = sampled_estimate(program, launch, H200, traces, list(zip(places, sizes, strict=True)))
+    assert 2 * size / found.time_us / 1e3 == pytest.approx(recorded("rounds", resident=resident, rows=rows), rel=0.12)

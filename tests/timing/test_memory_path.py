@@ -23,7 +23,9 @@ def engine_parameters() -> np.ndarray:
 
 def regions() -> tuple[np.ndarray, np.ndarray]:
     """One region that all lines lie in, and whose every first touch misses L2."""
-    return np.array([[0, 1 << 40]], np.int64), np.array([[1.0, 1.0, 0.0, 0.0]])
+    shares = np.zeros((1, mp.N_SHARES))
+    shares[0, [mp.S_READ, mp.S_WRITE, mp.S_FIRST]] = 1.0
+    return np.array([[0, 1 << 40]], np.int64), shares
 
 
 @njit_entry()
@@ -50,7 +52,7 @@ def drive(lines, is_write, servers, traffic, p, where, shares, seen_line, seen_m
         if is_write[k]:
             done = mp.store(lines[k], 15, False, 0.0, servers, traffic, p, where, shares)
         else:
-            done = mp.l2_read(lines[k], 15, 0.0, servers, traffic, p, where, shares, seen_line, seen_mask, seen_at)
+            done = mp.l2_read(lines[k], 15, 0, 0.0, servers, traffic, p, where, shares, seen_line, seen_mask, seen_at)
     return done
 
 

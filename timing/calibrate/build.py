@@ -27,6 +27,7 @@ UNITS: dict[str, tuple[str, dict[str, int]]] = {
     "caches": ("caches.cu", {}),
     "waves": ("waves.cu", {}),
     "lives": ("lives.cu", {}),
+    "slices": ("slices.cu", {}),
     **{f"straight{count}": ("barriers.cu", {"STRAIGHT": count}) for count in STRAIGHT},
 }
 

@@ -212,15 +212,36 @@ class Lives:
                         self.results.add(
                             "lives", f"batches_{where}", values, "cycles", ctas=ctas, threads=threads, loads=loads
                         )
-        for mix in (0, 1, 2, 4):
-            kernel = self.gpu.kernel(self.module, f"mixed_{mix}")
-            for threads in (32, 128, 512, 1024):
-                values = []
-                for _ in range(3):
-                    kernel.launch(1, threads, [out, data, np.int32(256)])
-                    self.gpu.synchronize()
-                    values.append(float(out.read(np.uint32, 2)[1]) / (256 * 16 * threads / 32))
-                self.results.add("lives", "mixed_loads", values, "cycles/instr/SM", threads=threads, global_of_four=mix)
+        out.free()
+        data.free()
+
+    def mixed_loads(self) -> None:
+        """Cycles of an SM for a load when shared loads and global ones take turns, those in L1 or in L2."""
+        out = self.gpu.buffer(1 << 16)
+        per_warp = 1 << 14  # words; 32 warps of 132 SMs: 264 MiB at most, but only what is gone through is used
+        data = self.gpu.buffer(4 * per_warp * 32 * self.gpu.sms, 0)
+        for where, words, rounds in (("l1", 4096, 256), ("l2", per_warp, 64)):
+            for mix in (0, 1, 2, 4, 8, 12, 16):
+                kernel = self.gpu.kernel(self.module, f"mixed_{mix}")
+                for ctas in (1, 16):  # so that what 16 SMs go through stays in L2
+                    for threads in (32, 128, 512, 1024):
+                        values = []
+                        for _ in range(4):
+                            arguments = [out, data, np.int32(rounds), np.uint32(32 * max(mix, 1)), np.uint32(words)]
+                            kernel.launch(ctas, threads, arguments)
+                            self.gpu.synchronize()
+                            spans = out.read(np.uint32, 1 + ctas)[1:]
+                            values.append(float(np.median(spans)) / (rounds * 16 * threads / 32))
+                        self.results.add(
+                            "lives",
+                            "mixed_loads",
+                            values[1:],
+                            "cycles/instr/SM",
+                            where=where,
+                            threads=threads,
+                            ctas=ctas,
+                            global_of_16=mix,
+                        )
         out.free()
         data.free()
 
@@ -308,6 +329,26 @@ class Lives:
                         )
         out.free()
         data.free()
+
+    def rounds(self) -> None:
+        """GB/s of CTAs that bring a tile of 64 x 64 words to shared memory and, after a barrier, write it back."""
+        kernel = self.gpu.kernel(self.module, "rounds")
+        pitch, height = 8192, 8192
+        source, target = self.gpu.buffer(4 * pitch * height, 0), self.gpu.buffer(4 * pitch * height, 0)
+        out = self.gpu.buffer(16 * pitch * height // 4096)
+        for rows in (2048, 4096, 8192):
+            ctas = pitch * rows // 4096
+            for resident in (1, 2, 4, 8):
+                shared = max((220 << 10) // resident - (17 << 10), 0)
+                kernel.allow_shared(shared)
+                arguments = [out, source, target, np.uint32(pitch), np.int32(1)]
+                times = self.gpu.graph_time(
+                    lambda c=ctas, s=shared, a=arguments: kernel.launch(c, 256, a, shared=s), 10, 3
+                )
+                values = [8 * pitch * rows / us / 1e3 for us in times]
+                self.results.add("lives", "rounds", values, "GB/s", resident=resident, rows=rows)
+        for buffer in (source, target, out):
+            buffer.free()
 
     def drift(self) -> None:
         """How fast SMs get out of step: growth of the deviation, over SMs, of when their k-th filling of CTAs ends."""

@@ -1,6 +1,6 @@
 """Runs the microbenchmarks on the GPU of this machine and writes what they found.
 
-    python -m timing.calibrate.run --out h200.json [--groups core,memory,caches,lives,grid] [--raw raw.npz]
+    python -m timing.calibrate.run --out h200.json [--groups core,memory,caches,slices,lives,grid] [--raw raw.npz]
 
 Every number is a median with its spread and the number of repeats; cycles are of the SM clock.
 """
@@ -26,10 +26,11 @@ from timing.calibrate.grid import Grid, smi
 from timing.calibrate.lives import Lives
 from timing.calibrate.memory import Memory
 from timing.calibrate.record import Results
+from timing.calibrate.slices import Slices
 from timing.target import check_gpu_is, load_target
 
 SCHEMA = 1
-GROUPS = ("core", "memory", "caches", "lives", "grid")
+GROUPS = ("core", "memory", "caches", "slices", "lives", "grid")
 STEPS = [
     "grid.placement",
     "grid.launches",
@@ -62,15 +63,19 @@ STEPS = [
     "caches.waves",
     "caches.constants",
     "caches.fences",
+    "slices.hot",
+    "slices.pairs",
     "lives.turnaround",
     "lives.touches",
     "lives.spread",
     "lives.many_lines",
     "lives.loads_and_stores",
     "lives.batches",
+    "lives.mixed_loads",
     "lives.tiles",
     "lives.groups",
     "lives.shifts",
+    "lives.rounds",
     "lives.drift",
     "grid.clocks",
 ]
@@ -121,8 +126,10 @@ def calibrate(
 
     maps_of: list[dict[str, np.ndarray]] = []
     wanted = [name for name in STEPS if any(name == group or name.startswith(group + ".") for group in groups)]
-    sections: dict[str, Core | Memory | Caches | Lives | Grid] = {}
-    for kind, make in (("core", Core), ("memory", Memory), ("caches", Caches), ("lives", Lives), ("grid", Grid)):
+    sections: dict[str, Core | Memory | Caches | Slices | Lives | Grid] = {}
+    makers: dict[str, Callable[[Gpu, dict[str, bytes], Results], Core | Memory | Caches | Slices | Lives | Grid]]
+    makers = {"core": Core, "memory": Memory, "caches": Caches, "slices": Slices, "lives": Lives, "grid": Grid}
+    for kind, make in makers.items():
         if any(name.startswith(kind + ".") for name in wanted):
             sections[kind] = make(gpu, cubins, results)
             maps_of.append(getattr(sections[kind], "maps", {}))

@@ -130,21 +130,27 @@ extern "C" __global__ void batches_8(unsigned* out, const unsigned* data, unsign
 extern "C" __global__ void batches_32(unsigned* out, const unsigned* data, unsigned lines, int steps) { batches<32>(out, data, lines, steps); }
 extern "C" __global__ void batches_64(unsigned* out, const unsigned* data, unsigned lines, int steps) { batches<64>(out, data, lines, steps); }
 
-// 16 loads a round, `MIX` of every four from global memory (all lanes one word, in L1), the others from shared memory.
+// 16 loads a round, MIX of them spread among the others from global memory, the others from shared memory. Each warp reads 128
+// bytes at a time, and goes on by `step` words a round within `words` (a power of two) of its own: few stay in L1, many do not.
+// The global address moves with the round because ptxas takes loads that do not move out of the loop.
 template <int MIX>
-__device__ __forceinline__ void mixed(unsigned* out, const unsigned* data, int steps) {
+__device__ __forceinline__ void mixed(unsigned* out, const unsigned* data, int rounds, unsigned step, unsigned words) {
   __shared__ volatile unsigned tile[1024];
   tile[threadIdx.x & 1023] = 0;
   __syncthreads();
-  unsigned sum = 0;
+  unsigned sum = 0, at = 0;
   const volatile unsigned* own = tile + threadIdx.x % 32;
+  const unsigned warp = blockIdx.x * blockDim.x / 32 + threadIdx.x / 32;
+  const unsigned* far = data + threadIdx.x % 32 + (words > 4096 ? warp * words : 0);
   const unsigned from = now();
 #pragma unroll 1
-  for (int i = 0; i < steps; ++i) {
+  for (int i = 0; i < rounds; ++i) {
     unsigned v[16];
+    const unsigned* round = far + at;
+    at = at + step & words - 1;
 #pragma unroll
     for (int k = 0; k < 16; ++k) {
-      if (k % 4 < MIX) asm volatile("ld.global.u32 %0, [%1];" : "=r"(v[k]) : "l"(data + k));
+      if (k * MIX % 16 < MIX) asm volatile("ld.global.u32 %0, [%1];" : "=r"(v[k]) : "l"(round + 32 * (k * MIX / 16)));
       else v[k] = own[32 * k];
     }
 #pragma unroll
@@ -154,10 +160,12 @@ __device__ __forceinline__ void mixed(unsigned* out, const unsigned* data, int s
   if (sum == 1) out[0] = sum;
   if (threadIdx.x == 0) out[1 + blockIdx.x] = until - from;
 }
-extern "C" __global__ void mixed_0(unsigned* out, const unsigned* data, int steps) { mixed<0>(out, data, steps); }
-extern "C" __global__ void mixed_1(unsigned* out, const unsigned* data, int steps) { mixed<1>(out, data, steps); }
-extern "C" __global__ void mixed_2(unsigned* out, const unsigned* data, int steps) { mixed<2>(out, data, steps); }
-extern "C" __global__ void mixed_4(unsigned* out, const unsigned* data, int steps) { mixed<4>(out, data, steps); }
+#define MIXED(mix)                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(1024)                                                                   \
+      mixed_##mix(unsigned* out, const unsigned* data, int rounds, unsigned step, unsigned words) {                    \
+    mixed<mix>(out, data, rounds, step, words);                                                                        \
+  }
+MIXED(0) MIXED(1) MIXED(2) MIXED(4) MIXED(8) MIXED(12) MIXED(16)
 
 // Each CTA of 256 threads copies (or, `writes` 0, reads) a tile of `width` words and 4096 / width rows of a matrix with
 // `pitch` words a row; 16 words a thread, `batch` of them (1 or 8) under way at once.

@@ -41,6 +41,7 @@ CLOSED_BYTES = {"timeline": 1 << 20}
 
 # Parts are merged when as many as FAN_IN have a size of one level; each level is FAN_IN times the one before.
 FAN_IN = 16
+LAST_FAN_IN = 8  # at the end, of parts of any size: a merge's memory is what it keeps of each
 FIRST_LEVEL_BYTES = 64 << 10
 
 # The order of rows in a part, as far as its table has these columns. The first two say where a variant's rows are.

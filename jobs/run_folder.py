@@ -280,6 +280,10 @@ class RunFolder:
 
     def finish(self) -> None:
         """Merge small parts into large ones, sorted by variant, and mark the run complete."""
+        for name in list(self.manifest.parts):
+            while len(small := parts.unmerged(self.manifest.parts[name])) > parts.LAST_FAN_IN:
+                smallest = sorted(small, key=lambda part: (part.bytes, part.file))[: parts.LAST_FAN_IN]
+                self._merge({name: smallest})
         self.manifest.complete = True
         merged = self._merge({name: parts.unmerged(found) for name, found in self.manifest.parts.items()})
         if not merged:

@@ -37,7 +37,7 @@ from jobs.plan import Settings, plan_sweep
 from jobs.run_folder import Family, RunFolder
 from jobs.stream import SweepStream
 from jobs.sweep import load_sweep
-from jobs.tables import SCHEMAS, STALL_COLUMNS
+from jobs.tables import STALL_COLUMNS
 from jobs.work import Finished, VariantResult, WorkItem, finish, variant_row
 
 SWEEP = """\
@@ -130,7 +130,7 @@ def drive_simulated(
     cluster = SimulatedCluster(workers, seconds_of, results)
     with folder.writing():
         sink = Sink(folder.add)
-        stream = SweepStream(plan, None, SCHEMAS["estimates"].empty_table(), lambda _: None)
+        stream = SweepStream(plan, None, [], lambda _: None)
         drive = Drive([stream], cluster, sink, Telemetry("scale"))
         cluster._leave()
         drive.run()
@@ -198,7 +198,7 @@ def tasks() -> None:
                 load_sweep(sweep_of(Path(folder) / "sweep", 400 * workers, "100%")),
                 Settings("warm", None, 1000, Path(folder), targets=("h200",)),
             )
-            stream = SweepStream(plan, None, SCHEMAS["estimates"].empty_table(), lambda _: None)
+            stream = SweepStream(plan, None, [], lambda _: None)
             os.environ["FARM_SLEEP"] = "0.05" if seconds == 1.0 else "0"
             with RayPool("local", workers, "sleeping:evaluate", {"scale": sweep_bundle(plan)}) as pool:
                 while len(pool.idle(workers)) < workers:

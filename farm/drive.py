@@ -12,7 +12,7 @@ from farm.scheduler import Scheduler
 from farm.sink import Sink
 from interpreter.errors import FarmError
 from jobs.stream import SweepStream
-from jobs.work import TIERS, Finished, WorkItem
+from jobs.work import TIERS, Finished, Kind, WorkItem
 
 WAIT_SECONDS = 1.0
 RATE_SECONDS = 60.0  # the rate shown is that of about the last minute
@@ -39,7 +39,7 @@ class Drive:
         self._sink = sink
         self._telemetry = telemetry
         self._stop = stop
-        self.scheduler = Scheduler(self._fresh(), self._remaining, coming=self._coming, before=self._took)
+        self.scheduler = Scheduler(self._fresh(), self._remaining, self._later, coming=self._coming, before=self._took)
         self.evaluated = 0
         self.waited_seconds = 0.0  # of the loop: the rest of its time is what scheduling costs
         self.elapsed_seconds = 0.0
@@ -100,7 +100,7 @@ class Drive:
         for stream in self._streams.values():
             stream.settle(all_of_it)
             for promotion in stream.promotions():
-                self.scheduler.promote(promotion.item, promotion.priority, promotion.home)
+                self.scheduler.promote(promotion)
 
     def _take(self, answer: Answer) -> None:
         progress = self._telemetry.progress
@@ -218,8 +218,11 @@ class Drive:
         for stream in self._streams.values():
             yield from stream.fresh()
 
-    def _took(self, item: WorkItem) -> float:
-        return self._streams[item.family].took(item)
+    def _later(self, kind: Kind, variant: int) -> list[WorkItem]:
+        return self._streams[kind[0]].later_items(kind, variant)
+
+    def _took(self, kind: Kind, variant: int) -> float:
+        return self._streams[kind[0]].took(kind[1], variant)
 
     def _remaining(self) -> int:
         return sum(stream.remaining() for stream in self._streams.values())

@@ -2,8 +2,8 @@
 
 Three kinds of work, in this order: items to be tried again, each alone; items that go on to a later tier, the most
 promising first, on the node that has their cubins if it asks; items nobody has begun, in the sweep's order. A batch
-holds as many items as take about TASK_SECONDS, by what such items took so far. What is held grows with the workers and
-with the items waiting for a later tier, not with the sweep.
+holds as many items as take about TASK_SECONDS, by what such items took so far. What is held grows with the workers and,
+by a number each, with the variants waiting for a later tier: items are made when they are handed out.
 
 The last turns are dealt so that the workers finish together: what nobody has begun comes first, since others may have
 to wait for what it gives; then the longest, by what they took in the tier before; and batches get smaller.
@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from farm.executors.interface import Batch, Done, Ended, Worker
-from jobs.work import COMPILE, RUNTIME, TIMEOUT, Finished, WorkItem, failed_result, finish
+from jobs.stream import Promotion
+from jobs.work import COMPILE, RUNTIME, TIMEOUT, Finished, Kind, WorkItem, failed_result, finish
 
 TASK_SECONDS = 4.0  # a batch's length: long beside what handing it out costs, short beside a run
 MAX_BATCH = 64
@@ -29,8 +30,6 @@ NEARBY = 0.5  # at the end, an item of the worker's own node is taken if it is a
 GROWTH = 2.0  # of a batch over the last one of its kind: the first items may be the quick ones
 BLAMED_ATTEMPTS = 2  # an item at which the worker died is tried again alone; then it is set aside
 LOST_ATTEMPTS = 4  # workers lost under an item, for no known fault of its own
-
-Kind = tuple[str, str, tuple[str, ...]]  # family, architecture, tiers
 
 
 def kind_of(item: WorkItem) -> Kind:
@@ -110,22 +109,25 @@ class Counts:
 
 
 class Scheduler:
-    """`fresh` gives the work nobody has begun; `remaining` says how much of it there still is.
+    """`fresh` gives the work nobody has begun; `remaining` says how much of it there still is; `later` makes the items
+    of a variant that goes on.
 
     `coming` says how many items may still come of any kind, those with workers and those that funnels will send on
-    included; `before` how long an item took in the tier before (0 when that is not known).
+    included; `before` how long a variant took in the tier before (0 when that is not known).
     """
 
     def __init__(
         self,
         fresh: Iterator[WorkItem],
         remaining: Callable[[], int],
+        later: Callable[[Kind, int], list[WorkItem]] = lambda kind, variant: [],
         task_seconds: float = TASK_SECONDS,
         coming: Callable[[], int] = lambda: 0,
-        before: Callable[[WorkItem], float] = lambda item: 0.0,
+        before: Callable[[Kind, int], float] = lambda kind, variant: 0.0,
     ) -> None:
         self._fresh = fresh
         self._remaining = remaining
+        self._later = later
         self._coming = coming
         self._before = before
         self._ending = False
@@ -134,7 +136,8 @@ class Scheduler:
         self._exhausted = False
         self._retries: list[_Trouble] = []
         self._trouble: dict[tuple[str, int, str], _Trouble] = {}
-        self._promoted: dict[Kind, dict[str, list[tuple[float, int, WorkItem]]]] = {}
+        # by kind and node: priority, a number in the order of coming, variant
+        self._promoted: dict[Kind, dict[str, list[tuple[float, int, int]]]] = {}
         self._promoted_count = 0
         self._sequence = itertools.count()
         self._pace: dict[Kind, _Pace] = {}
@@ -144,13 +147,13 @@ class Scheduler:
 
     # ---- work comes in
 
-    def promote(self, item: WorkItem, priority: float, home: str) -> None:
-        """An item goes on to a later tier. The lowest priority is first; `home` is the node that has its cubin."""
-        kind = kind_of(item)
+    def promote(self, promotion: Promotion) -> None:
+        """A variant goes on to a later tier. The lowest priority is first."""
+        kind, variant, priority, home = promotion
         if self._ending:
-            priority = -self._expected(item)
+            priority = -self._expected(kind, variant)
         heap = self._promoted.setdefault(kind, {}).setdefault(home, [])
-        heapq.heappush(heap, (priority, next(self._sequence), item))
+        heapq.heappush(heap, (priority, next(self._sequence), variant))
         self._promoted_count += 1
 
     # ---- work goes out
@@ -204,10 +207,11 @@ class Scheduler:
         homes: list[str] = []
         while heaps and len(items) < size:
             home = worker.node if worker.node in heaps else max(heaps, key=lambda h: len(heaps[h]))
-            _, _, item = heapq.heappop(heaps[home])
+            _, _, variant = heapq.heappop(heaps[home])
             self._promoted_count -= 1
-            items.append(item)
-            size = self._limited(item, size)
+            made = self._later(kind, variant)
+            items += made
+            size = min([self._limited(item, size) for item in made], default=size)
             if home and home != worker.node and home not in homes:
                 homes.append(home)
             if not heaps[home]:
@@ -235,9 +239,9 @@ class Scheduler:
         if seconds > ENDING_TURNS * max(self._task_seconds, longest) * workers:
             return
         self._ending = True
-        for heaps in self._promoted.values():
+        for kind, heaps in self._promoted.items():
             for home, heap in heaps.items():
-                heaps[home] = [(-self._expected(item), number, item) for _, number, item in heap]
+                heaps[home] = [(-self._expected(kind, variant), number, variant) for _, number, variant in heap]
                 heapq.heapify(heaps[home])
 
     def _items_left(self) -> int:
@@ -249,9 +253,9 @@ class Scheduler:
         pace = self._pace.get(kind)
         return unknown if pace is None or pace.each is None else pace.each
 
-    def _expected(self, item: WorkItem) -> float:
-        pace = self._pace.get(kind_of(item))
-        return pace.expected(self._before(item)) if pace is not None else self._before(item)
+    def _expected(self, kind: Kind, variant: int) -> float:
+        pace, before = self._pace.get(kind), self._before(kind, variant)
+        return pace.expected(before) if pace is not None else before
 
     def _choose_longest(self, worker: Worker, workers: int) -> tuple[list[WorkItem], tuple[str, ...]]:
         items: list[WorkItem] = []
@@ -271,9 +275,9 @@ class Scheduler:
             room += heaps[home][0][0]  # less the time it takes
             if items and room < 0:
                 break
-            _, _, item = heapq.heappop(heaps[home])
+            _, _, variant = heapq.heappop(heaps[home])
             self._promoted_count -= 1
-            items.append(item)
+            items += self._later(kind, variant)
             if home and home != worker.node and home not in homes:
                 homes.append(home)
             if not heaps[home]:
@@ -313,7 +317,8 @@ class Scheduler:
         self.running_items -= 1
         item = running.batch.items[answer.index]
         self._trouble.pop(_identity(item), None)
-        self._pace.setdefault(kind_of(item), _Pace()).learn(answer.result.seconds, self._before(item))
+        kind = kind_of(item)
+        self._pace.setdefault(kind, _Pace()).learn(answer.result.seconds, self._before(kind, item.variant))
         return answer.result
 
     def ended(self, answer: Ended) -> Verdict:

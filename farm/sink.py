@@ -122,7 +122,8 @@ class Sink:
         written, self._bytes = self._bytes, 0
         self._rows = self._results = 0
         if held or encoded:
-            tables = {name: _joined(parts) for name, parts in held.items()}
+            # what is joined is let go: writing may merge parts, which needs memory of its own
+            tables = {name: _joined(held.pop(name)) for name in list(held)}
             self._add(tables, *([encoded] if encoded else []))
         with self._written_some:
             self._waiting -= written

@@ -314,13 +314,17 @@ def _store_measured(folder: RunFolder, measured: list[tuple[Plan, str, Path]], n
 
 
 def _streams(plans: list[Plan], options: Options, folder: RunFolder, sink: Sink) -> list[SweepStream]:
-    known = folder.read("estimates", ["family", "variant", "target", "tier", "status", "time_us"])
-    recorded = folder.read("recordings", ["family", "variant", "target", "tier"]) if options.timeline else None
     cores = 1 if options.ray is not None else options.jobs or default_jobs()
-    return [
-        SweepStream(plan, options.tier, known, lambda result: sink.take(result.rows.tables()), cores, recorded)
-        for plan in plans
-    ]
+    key = ["family", "variant", "target", "tier"]
+    streams: list[SweepStream] = []
+    for plan in plans:
+        name = plan.sweep.name
+        known = folder.scan("estimates", [*key, "status", "time_us"], family=name)
+        recorded = folder.scan("recordings", key, family=name) if options.timeline else ()
+        streams.append(
+            SweepStream(plan, options.tier, known, lambda result: sink.take(result.rows.tables()), cores, recorded)
+        )
+    return streams
 
 
 def _announce(stream: SweepStream, executor: Executor, console: Console) -> None:

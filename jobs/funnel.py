@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +46,27 @@ def survivors(
 Tier = Literal["sampled", "cycle"]
 _WAITING, _FAILED, _KNOWN = 0, 1, 2
 _OPEN, _KEPT, _DROPPED = 0, 1, 2
+_WINDOW = 16 * 1024  # outcomes looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The rank_within group of each variant asked for, as a number: a byte a variant where groups are few."""
+
+    of: np.ndarray
+    count: int
+
+    @classmethod
+    def numbered(cls, values: Iterable[Hashable]) -> Groups:
+        """Groups of variants by what they have in common."""
+        numbers: dict[Hashable, int] = {}
+        of = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.int32)
+        return cls(of.astype(np.min_scalar_type(len(numbers))), len(numbers))
+
+    @classmethod
+    def single(cls, variants: int) -> Groups:
+        """All in one group."""
+        return cls(np.zeros(variants, np.uint8), 1)
 
 
 class StreamingFunnel:
@@ -52,22 +74,22 @@ class StreamingFunnel:
 
     A variant goes on as soon as no outcome of the variants still out can keep it from being chosen, and is dropped as
     soon as none can bring it in, so whatever the order of results, those that go on are exactly `survivors`. Holds a
-    few bytes a variant: `groups[i]` is the rank_within group of the i-th variant asked for.
+    few bytes a variant; `groups`, of the variants asked for in their order, may be shared.
     """
 
-    def __init__(self, sweep: Sweep, tier: Tier, groups: Sequence[Hashable]) -> None:
+    def __init__(self, sweep: Sweep, tier: Tier, groups: Groups) -> None:
         self._share = sweep.funnel.sampled if tier == "sampled" else sweep.funnel.cycle
         self._tier = tier
-        numbers: dict[Hashable, int] = {}
-        self._group = np.fromiter((numbers.setdefault(g, len(numbers)) for g in groups), np.int32, len(groups))
-        self._groups = len(numbers)
-        self._state = np.zeros(len(groups), np.int8)
-        self._fate = np.zeros(len(groups), np.int8)
-        self._time = np.full(len(groups), np.inf)
-        self._best = np.full(len(numbers), np.inf)  # time of each group's fastest
+        count = len(groups.of)
+        self._group = groups.of
+        self._groups = groups.count
+        self._state = np.zeros(count, np.int8)
+        self._fate = np.zeros(count, np.int8)
+        self._time = np.full(count, np.inf)
+        self._best = np.full(groups.count, np.inf)  # time of each group's fastest
         self._fresh = 0
         self._gone: list[int] = []  # failed since the last settling
-        self._waiting = len(groups)
+        self._waiting = count
 
     @property
     def waiting(self) -> int:
@@ -121,11 +143,11 @@ class StreamingFunnel:
         decided, self._gone = self._gone, []
         known = int(np.count_nonzero(self._state == _KNOWN))
         for group in range(self._groups):
-            members = np.flatnonzero(self._group == group)
-            ranked = members[self._state[members] == _KNOWN]
+            members = self._group == group
+            ranked = np.flatnonzero(members & (self._state == _KNOWN))
             # as `survivors`: by time, then by number
-            ranked = ranked[np.lexsort((ranked, self._time[ranked]))]
-            waiting = int(np.count_nonzero(self._state[members] == _WAITING))
+            ranked = ranked[np.argsort(self._time[ranked], kind="stable")]
+            waiting = int(np.count_nonzero(members & (self._state == _WAITING)))
             sure, possible = self._bounds(len(ranked), waiting, known, self._waiting - waiting)
             for fate, part in ((_KEPT, ranked[:sure]), (_DROPPED, ranked[possible:])):
                 new = part[self._fate[part] == _OPEN]
@@ -138,11 +160,15 @@ class StreamingFunnel:
 
         `known` of all groups have a time, `elsewhere` are out in the other groups.
         """
-        more = np.arange(waiting + 1)  # how many of those out in this group will have a time
-        least = self._counts(found + more, known + more + elsewhere)
-        most = self._counts(found + more, known + more)
-        # at worst, all of them are faster than every one known
-        return max(0, min(found, int((least - more).min()))), min(found, int(most.max()))
+        sure, possible = found, 0
+        for first in range(0, waiting + 1, _WINDOW):
+            # how many of those out in this group will have a time
+            more = np.arange(first, min(first + _WINDOW, waiting + 1))
+            least = self._counts(found + more, known + more + elsewhere)
+            most = self._counts(found + more, known + more)
+            # at worst, all of them are faster than every one known
+            sure, possible = min(sure, int((least - more).min())), max(possible, int(most.max()))
+        return max(0, sure), min(found, possible)
 
     def _counts(self, found: np.ndarray, total: np.ndarray) -> np.ndarray:
         """How many `survivors` keeps of groups of `found` variants when all groups have `total`."""

@@ -26,11 +26,13 @@ from jobs.tables import SCHEMA_VERSION, SCHEMAS, VERSION_KEY, with_new_columns, 
 
 FOLDER = "parts"
 SUFFIX = ".parquet"
-ROW_GROUP = 128 * 1024  # rows: what a reader of one variant has to read, and what a merge holds
-WIDE_ROW_GROUP = 32 * 1024  # of tables whose rows are several times as long as those of `instructions`
+# Rows that a reader of one variant has to read, and that a merge holds decoded: a few MB, which a run of a thousand
+# small variants fills as well as one of a million.
+ROW_GROUP = 32 * 1024
+WIDE_ROW_GROUP = 8 * 1024  # of tables whose rows are several times as long as those of `instructions`
 WIDE = ("variants", "estimates")
 BATCH = 16 * 1024  # rows read at a time
-MERGED_ROWS = 32 * 1024  # rows that a merge reads at a time from all its inputs together
+MERGED_ROWS = 16 * 1024  # rows that a merge reads at a time from all its inputs together
 MERGED_BATCH = 512  # but from each of them at least so many
 WHOLE_BYTES = 1 << 20  # a part of this size is read by one request, however little of it is wanted
 MERGED_BYTES = 64 << 20  # a merged part is closed at this size
@@ -39,10 +41,15 @@ CLOSED_BYTES = {"timeline": 1 << 20}
 
 # Parts are merged when as many as FAN_IN have a size of one level; each level is FAN_IN times the one before.
 FAN_IN = 16
+LAST_FAN_IN = 8  # at the end, of parts of any size: a merge's memory is what it keeps of each
 FIRST_LEVEL_BYTES = 64 << 10
 
 # The order of rows in a part, as far as its table has these columns. The first two say where a variant's rows are.
 ORDER = ("family", "variant", "target", "tier", "sm", "cta", "warp", "cycle", "pc")
+
+# How a merge keeps rows it does not need yet. By its own thread: others would each keep memory for it.
+_PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
+_UNPACKED = pa.ipc.IpcReadOptions(use_threads=False)
 
 Key = tuple[str, int]  # family, variant
 
@@ -180,13 +187,14 @@ def key_of(name: str) -> tuple[str, ...]:
 
 def sorted_table(name: str, table: pa.Table) -> pa.Table:
     """The rows in the order of the table's key."""
-    table = table.unify_dictionaries().combine_chunks()
+    table = table.unify_dictionaries()
     columns = [_ordinals(table.column(key)) for key in reversed(key_of(name))]
     in_order = np.ones(max(table.num_rows - 1, 0), bool)
     for column in columns:
         step = np.diff(column)
         in_order = (step > 0) | ((step == 0) & in_order)
-    return table if in_order.all() else table.take(pa.array(np.lexsort(columns)))
+    # taken from the chunks, which brings them together a column at a time
+    return table.combine_chunks() if in_order.all() else table.take(pa.array(np.lexsort(columns)))
 
 
 def _ordinals(column: pa.ChunkedArray) -> np.ndarray:
@@ -254,7 +262,8 @@ def _row_groups(blobs: Blobs, part: Part) -> Iterator[pa.Table]:
     """The part's rows, a row group at a time, of which nothing is held here. Raises as `batches`."""
     with _opened(blobs, part) as file:
         for group in range(file.num_row_groups):
-            yield with_new_columns(file.read_row_group(group), SCHEMAS[part.table])
+            # by this thread alone: others would each keep memory for what decoding a column takes
+            yield with_new_columns(file.read_row_group(group, use_threads=False), SCHEMAS[part.table])
 
 
 @contextlib.contextmanager
@@ -369,8 +378,10 @@ def _in_order(blobs: Blobs, name: str, parts: Sequence[Part]) -> Iterator[pa.Tab
             inputs.append(_Input(blobs, closed.pop(), size))
         taken = [table for found in inputs if (table := found.take(limit)) is not None]
         if taken:
-            yield sorted_table(name, pa.concat_tables(taken)) if len(taken) > 1 else taken[0]
-        del taken
+            complete = sorted_table(name, pa.concat_tables(taken)) if len(taken) > 1 else taken[0]
+            taken.clear()
+            yield complete
+            del complete  # neither is held while more is read
         for found in inputs:
             if not found.over and (not found.waiting or found.last == limit):
                 found.read()
@@ -387,10 +398,10 @@ def _small_batches(blobs: Blobs, part: Part, size: int) -> Iterator[pa.Table]:
             yield table
             continue
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        with pa.ipc.new_stream(sink, table.schema, options=_PACKED) as writer:
             writer.write_table(table, max_chunksize=size)
         del table
-        for batch in pa.ipc.open_stream(sink.getvalue()):
+        for batch in pa.ipc.open_stream(sink.getvalue(), options=_UNPACKED):
             yield pa.Table.from_batches([batch])
 
 

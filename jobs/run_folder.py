@@ -254,6 +254,7 @@ class RunFolder:
         """
         staged = [self.stage(tables), *(parts.stage_encoded(self.blobs, self.epoch, part) for part in encoded)]
         self.publish(*staged)
+        _give_back_memory()
         return sum(part.bytes for group in staged for part in group.values())
 
     def stage(self, tables: Mapping[str, pa.Table]) -> dict[str, Part]:
@@ -279,6 +280,10 @@ class RunFolder:
 
     def finish(self) -> None:
         """Merge small parts into large ones, sorted by variant, and mark the run complete."""
+        for name in list(self.manifest.parts):
+            while len(small := parts.unmerged(self.manifest.parts[name])) > parts.LAST_FAN_IN:
+                smallest = sorted(small, key=lambda part: (part.bytes, part.file))[: parts.LAST_FAN_IN]
+                self._merge({name: smallest})
         self.manifest.complete = True
         merged = self._merge({name: parts.unmerged(found) for name, found in self.manifest.parts.items()})
         if not merged:
@@ -346,6 +351,7 @@ class RunFolder:
         for name, group in groups.items():
             if not group:
                 continue
+            _give_back_memory()
             try:
                 new = parts.merge(self.blobs, self.epoch, name, group, keep)
             except FileNotFoundError as error:
@@ -359,7 +365,7 @@ class RunFolder:
         if old:
             self.save()
             self._discard(old)
-            pa.default_memory_pool().release_unused()  # a merge needs more than all that comes before the next
+            _give_back_memory()
         return bool(old)
 
     def _discard(self, old: Iterable[Part]) -> None:
@@ -379,6 +385,14 @@ class RunFolder:
                 orphans.append(blob)
         self.blobs.delete(orphans)
         self.blobs.delete(name for name in self.blobs.names(".") if name.endswith(TEMPORARY))
+
+
+def _give_back_memory() -> None:
+    """Return what freed tables have left in the heap: a merge needs more than all that comes before the next one.
+
+    Takes some milliseconds, and a flush comes every second or so.
+    """
+    pa.default_memory_pool().release_unused()
 
 
 def _may_hold(part: Part, family: str | None, variant: int | None) -> bool:

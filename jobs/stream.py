@@ -2,22 +2,24 @@
 
 The order in which results come does not matter: which variants go on is decided by `jobs.funnel`, and an item of a
 later tier is made when the fates of its variant on all targets of its architecture are known, so that its SASS is
-executed once for all of them. Holds a few bytes a variant and target, whatever has been evaluated.
+executed once for all of them. Holds some ten bytes a variant and target, whatever has been evaluated, and of items that
+go on their numbers: they are made when they are handed out.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.funnel import StreamingFunnel, Tier, passes_all
+from jobs.funnel import Groups, StreamingFunnel, Tier, passes_all
 from jobs.plan import Plan
-from jobs.work import TIERS, Finished, VariantResult, WorkItem
+from jobs.work import TIERS, Finished, Kind, VariantResult, WorkItem
 
 
 @dataclass(slots=True)
@@ -32,11 +34,14 @@ class TierCounts:
     decided: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Promotion:
-    """An item that goes on. The lowest priority is the most promising: its time over the best of its group."""
+class Promotion(NamedTuple):
+    """A variant that goes on. The lowest priority is the most promising: its time over the best of its group.
 
-    item: WorkItem
+    `home` is the node that has its cubin.
+    """
+
+    kind: Kind
+    variant: int
     priority: float
     home: str
 
@@ -44,16 +49,12 @@ class Promotion:
 class _Gate:
     """The way into one later tier: a funnel a target."""
 
-    def __init__(self, plan: Plan, tier: Tier, everything: bool) -> None:
+    def __init__(self, plan: Plan, tier: Tier, groups: Groups, everything: bool) -> None:
         self.tier = tier
         sweep = plan.sweep
         if everything:
             sweep = sweep.model_copy(update={"funnel": sweep.funnel.model_copy(update={tier: "100%"})})
-        within = plan.sweep.rank_within
-        self.funnels: dict[str, StreamingFunnel] = {}
-        for target, variants in plan.variants.items():
-            groups = [tuple(variants[n].parameters[p] for p in within) for n in plan.numbers] if within else None
-            self.funnels[target] = StreamingFunnel(sweep, tier, groups or [()] * len(plan.numbers))
+        self.funnels = {target: StreamingFunnel(sweep, tier, groups) for target in plan.variants}
         self.rows = 0  # results of the tier before
         self.emitted: dict[str, np.ndarray] = {}  # architecture -> variants whose item is made, or that have none
 
@@ -61,7 +62,8 @@ class _Gate:
 class SweepStream:
     """Everything `plan` has to do up to `last` ("static", "sampled", "cycle"; None: as the sweep's funnel says).
 
-    `known` are rows of `estimates` that the run has already (family, variant, target, tier, status, time_us).
+    `known` are rows of `estimates` that the run has already (family, variant, target, tier, status, time_us), a table
+    at a time.
     `excluded` is called with results that are known without running anything. `recorded` are rows of `recordings`:
     where the plan asks for timelines, estimates that the run has without one are made again for it.
     """
@@ -70,10 +72,10 @@ class SweepStream:
         self,
         plan: Plan,
         last: str | None,
-        known: pa.Table,
+        known: Iterable[pa.Table],
         excluded: Callable[[VariantResult], None],
         cores: int = 1,
-        recorded: pa.Table | None = None,
+        recorded: Iterable[pa.Table] = (),
     ) -> None:
         self.plan = plan
         self._excluded = excluded
@@ -89,7 +91,8 @@ class SweepStream:
                 tiers.append("sampled")
             if last == "cycle" or (last is None and to_cycle):
                 tiers.append("cycle")
-        self._gates = [_Gate(plan, tier, everything=tier == "cycle" and not to_cycle) for tier in tiers]
+        groups = _groups(plan) if tiers else Groups.single(0)
+        self._gates = [_Gate(plan, tier, groups, everything=tier == "cycle" and not to_cycle) for tier in tiers]
         self._architectures = plan.architectures
         self._arch_of = {name: arch for arch, names in self._architectures.items() for name in names}
         for gate in self._gates:
@@ -112,12 +115,17 @@ class SweepStream:
             self.counts[gate.tier].planned = sum(funnel.expected() for funnel in gate.funnels.values())
         # few long evaluations: cores that have none of their own help with the others
         self._threads = max(1, cores // max(1, self.counts["cycle"].planned)) if "cycle" in self.counts else 1
-        self._take_known(known)
+        self._unrecorded: dict[str, np.ndarray] = {}
+        if plan.settings.record is not None:
+            self._unrecorded = {target: np.zeros(count, bool) for target in plan.targets}
+        for table in known:
+            self._take_known(table)
+        for table in recorded:
+            self._note_timelines(table, missing=False)
         # variants that an earlier submission took through the static tier alone
         self._half_done = {
             target: self._done["static", target] & ~self._done["sampled", target] for target in plan.targets if one_pass
         }
-        self._unrecorded = self._without_timeline(known, recorded)
         self._unrecordable: list[str] = []  # why
         self._remaining = self._count_fresh() + self._count_unrecorded()
 
@@ -146,9 +154,17 @@ class SweepStream:
         return bool(self._promoted)
 
     def promotions(self) -> list[Promotion]:
-        """Items that have come to go on since the last call."""
+        """Variants that have come to go on since the last call."""
         found, self._promoted = self._promoted, []
         return found
+
+    def later_items(self, kind: Kind, variant: int) -> list[WorkItem]:
+        """The work of a promotion: one item, or more where code or launch differ between targets."""
+        _, arch, (tier,) = kind
+        gate = next(gate for gate in self._gates if gate.tier == tier)
+        index = self._index(variant)
+        items, _ = self.plan.items_of(variant, self._going_on(gate, arch, index), (tier,))
+        return [replace(item, threads=self._threads) for item in items] if tier == "cycle" else items
 
     # ---- what has been done
 
@@ -165,10 +181,10 @@ class SweepStream:
         for (target, tier), time_us in finished.times.items():
             self._take(target, tier, index, time_us)
 
-    def took(self, item: WorkItem) -> float:
-        """Seconds that the item's variant took in the last tier it has been through; 0 when that is not known."""
-        took = self._took[item.build.arch]
-        return float(took[self._index(item.variant)]) if len(took) else 0.0
+    def took(self, arch: str, variant: int) -> float:
+        """Seconds that a variant took in the last tier it has been through; 0 when that is not known."""
+        took = self._took[arch]
+        return float(took[self._index(variant)]) if len(took) else 0.0
 
     def settle(self, all_of_it: bool = False) -> None:
         """Let the funnels decide what they can: when enough is new, or all of it now."""
@@ -226,7 +242,7 @@ class SweepStream:
                 gate.funnels[target].take(index, time_us)
 
     def _decided(self, position: int, arch: str, index: int) -> None:
-        """A variant's fate at a gate is known for one target: make its item if it is for all of the architecture."""
+        """A variant's fate at a gate is known for one target: it goes on if it is for all of the architecture."""
         gate = self._gates[position]
         targets = self._architectures[arch]
         fates = {target: gate.funnels[target].fate(index) for target in targets}
@@ -237,30 +253,36 @@ class SweepStream:
             for target, fate in fates.items():
                 if not fate and not self._done[gate.tier, target][index]:
                     self._gates[position + 1].funnels[target].take(index, None)
-        ours = [t for t, fate in fates.items() if fate and not self._done[gate.tier, t][index]]
-        if not ours:
-            return
-        items, _ = self.plan.items_of(self.plan.numbers[index], ours, (gate.tier,))
-        for item in items:
-            if gate.tier == "cycle":
-                item = replace(item, threads=self._threads)
-            priority = min(gate.funnels[name].behind_best(index) for name, _ in item.targets)
-            self._promoted.append(Promotion(item, priority, self._nodes[self._homes[arch][index]]))
+        ours = self._going_on(gate, arch, index)
+        if ours:
+            kind = (self.plan.sweep.name, arch, (gate.tier,))
+            priority = min(gate.funnels[target].behind_best(index) for target in ours)
+            home = self._nodes[self._homes[arch][index]]
+            self._promoted.append(Promotion(kind, self.plan.numbers[index], priority, home))
+
+    def _going_on(self, gate: _Gate, arch: str, index: int) -> list[str]:
+        """The targets of an architecture on which a variant goes through a gate and has no result behind it."""
+        return [
+            target
+            for target in self._architectures[arch]
+            if gate.funnels[target].fate(index) and not self._done[gate.tier, target][index]
+        ]
 
     def _take_known(self, known: pa.Table) -> None:
-        """Results the run has. The first tier's come first, so that each gate knows what its tier before has."""
-        name = self.plan.sweep.name
-        for tier in self.counts:
-            for target in self.plan.targets:
-                chosen = known.filter(
-                    (pc.field("family") == name) & (pc.field("tier") == tier) & (pc.field("target") == target)
-                )
-                for variant, status, time_us in zip(
-                    *(chosen.column(c).to_pylist() for c in ("variant", "status", "time_us")), strict=True
-                ):
-                    index = self._index(variant)
-                    if index < len(self.plan.numbers) and self.plan.numbers[index] == variant:
-                        self._take(target, tier, index, time_us if status == "ok" else None, resumed=True)
+        """Results the run has."""
+        known = known.filter(pc.field("family") == self.plan.sweep.name)
+        columns = (known.column(c).to_pylist() for c in ("variant", "target", "tier", "status", "time_us"))
+        for variant, target, tier, status, time_us in zip(*columns, strict=True):
+            index = self._asked_for(variant)
+            if index is not None:
+                self._take(target, tier, index, time_us if status == "ok" else None, resumed=True)
+        if self._unrecorded:
+            self._note_timelines(known.filter(pc.field("status") == "ok"), missing=True)
+
+    def _asked_for(self, variant: int) -> int | None:
+        """The index of a variant, if it was asked for."""
+        index = self._index(variant)
+        return index if index < len(self.plan.numbers) and self.plan.numbers[index] == variant else None
 
     def _count_fresh(self) -> int:
         total = 0
@@ -282,23 +304,17 @@ class SweepStream:
                     self._remaining = max(0, self._remaining - 1)
                     yield from self.plan.items_of(number, ours, ("sampled",))[0]
 
-    def _without_timeline(self, known: pa.Table, recorded: pa.Table | None) -> dict[str, np.ndarray]:
-        """Variants by target that have an estimate of the tier whose timelines are wanted, and no timeline."""
-        settings, name = self.plan.settings, self.plan.sweep.name
+    def _note_timelines(self, rows: pa.Table, missing: bool) -> None:
+        """Estimates of the tier whose timelines are wanted: they have none so far, or (`recordings`) have one."""
+        settings = self.plan.settings
         if settings.record is None:
-            return {}
-        missing = {target: np.zeros(len(self.plan.numbers), bool) for target in self.plan.targets}
-        of_tier = (pc.field("family") == name) & (pc.field("tier") == settings.record.tier)
-        for table, value in ((known.filter(of_tier & (pc.field("status") == "ok")), True), (recorded, False)):
-            if table is None:
-                continue
-            found = table.filter(of_tier)
-            for variant, target in zip(*(found.column(c).to_pylist() for c in ("variant", "target")), strict=True):
-                index = self._index(variant)
-                if target in missing and index < len(self.plan.numbers) and self.plan.numbers[index] == variant:
-                    wanted = not settings.record_variants or variant in settings.record_variants
-                    missing[target][index] = value and wanted
-        return missing
+            return
+        found = rows.filter((pc.field("family") == self.plan.sweep.name) & (pc.field("tier") == settings.record.tier))
+        for variant, target in zip(*(found.column(c).to_pylist() for c in ("variant", "target")), strict=True):
+            index = self._asked_for(variant)
+            if target in self._unrecorded and index is not None:
+                wanted = not settings.record_variants or variant in settings.record_variants
+                self._unrecorded[target][index] = missing and wanted
 
     def _count_unrecorded(self) -> int:
         return sum(
@@ -319,6 +335,15 @@ class SweepStream:
                     self._remaining = max(0, self._remaining - 1)
                     for item in self.plan.items_of(number, ours, (record.tier,))[0]:
                         yield replace(item, record_only=True, threads=threads)
+
+
+def _groups(plan: Plan) -> Groups:
+    """The rank_within groups of the variants asked for: parameters are the same for all targets."""
+    within = plan.sweep.rank_within
+    if not within:
+        return Groups.single(len(plan.numbers))
+    variants = next(iter(plan.variants.values()))
+    return Groups.numbered(tuple(variants[n].parameters[p] for p in within) for n in plan.numbers)
 
 
 def _after(tier: str) -> str | None:

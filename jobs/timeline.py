@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from interpreter.program import Program
-from jobs.parts import ROW_GROUP, Encoded, encode
+from jobs.parts import Encoded, encode
 from jobs.tables import SCHEMAS
 from jobs.work import WorkItem
 from timing.estimate import Estimate
 from timing.stalls import STALLS, stall_name
 
-PART_ROWS = 4 * ROW_GROUP  # rows of one part, at most
+PART_ROWS = 512 * 1024  # rows of one part, at most
 BYTES_A_ROW = 2.0  # in a part, rather more than less: 1.5 over examples, 1 to 2.5 each (benchmarks/encodings.py)
 
 _REASONS = pa.array([stall_name(stall) for stall in STALLS])

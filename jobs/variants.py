@@ -121,7 +121,7 @@ def expand(sweep: Sweep, limits: Mapping[str, int] | None = None) -> list[Varian
 
 
 class VariantSpace(Sequence[Variant]):
-    """A sweep's variants by number, made when asked for: eight bytes a variant, however many there are.
+    """A sweep's variants by number, made when asked for: four bytes a variant at most, none where all points are some.
 
     Every point is evaluated once when the space is made, so that a sweep's errors show then. Raises as `expand`.
     """
@@ -133,7 +133,8 @@ class VariantSpace(Sequence[Variant]):
             raise SweepError(f"{sweep.path}: uses {used}, which only a target gives")
         self._limits = dict(limits or {})
         removed = Removed()
-        self._points = np.fromiter(compiled.points(self._limits, removed), np.int64)
+        points: Sequence[int] | np.ndarray = np.fromiter(compiled.points(self._limits, removed), np.uint32)
+        self._points = range(len(points)) if len(points) == removed.points else points
         if not len(self._points):
             raise SweepError(f"{sweep.where('constraints')}: no variant is left of {removed}")
 

@@ -31,6 +31,8 @@ COMPILE, RUNTIME, CORRECTNESS, TIMEOUT, CONSTRAINTS = "compile", "runtime", "cor
 
 TIERS = ("static", "sampled", "cycle")
 
+Kind = tuple[str, str, tuple[str, ...]]  # of work items: family, architecture, tiers
+
 # Wall-clock seconds a variant may take on one architecture, and warp instructions each warp of it may issue.
 DEFAULT_SECONDS = 120.0
 CYCLE_SECONDS = 3600.0  # the cycle tier executes whole grids

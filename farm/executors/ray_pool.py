@@ -25,9 +25,8 @@ from typing import Any
 
 from farm.executors.interface import Answer, Batch, Done, Ended, ExecutorError, Note, Worker, default_jobs
 from farm.executors.ray_inquiry import Inquiry
-from farm.executors.ray_worker import Hello, RayWorker, Report
+from farm.executors.ray_worker import Hello, RayWorker, Report, code_digest
 from jobs.bundle import Bundle
-from jobs.plan import model_digest
 
 LOCAL = "local"
 NODES_SECONDS = 5.0  # between looks at the cluster's nodes: milliseconds of the driver each
@@ -202,9 +201,11 @@ class RayPool:
             if broken or self._failed_starts >= START_ATTEMPTS:
                 raise ExecutorError(f"Ray workers do not start: {reason}") from None
             return [Note("worker_lost", f"{actor.name} did not start ({reason}); another is asked for")]
-        if hello.model != model_digest():
+        code = str(getattr(hello, "code", "unknown"))  # an older farm's hello has no such field
+        if code != code_digest():
             raise ExecutorError(
-                f"node {hello.host} has another version of farm than this one: install the same on every node"
+                f"node {hello.host} has another version of farm than this one (code {code[:8]}, here "
+                f"{code_digest()[:8]}): install the same on every node"
             )
         actor.hello, actor.node, actor.pids = None, hello.node, (hello.pid, hello.child)
         actor.host = self._cluster.nodes.get(hello.node, hello.host)

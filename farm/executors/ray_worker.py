@@ -8,6 +8,7 @@ another node come from that node's cache. Nothing here knows the store of the ru
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import pickle
@@ -21,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import jobs
 from farm.executors.child import Child
 from farm.executors.interface import Batch, Done, Ended, ExecutorError
 from interpreter.compile import CompileRequest, cache_entry
@@ -39,7 +41,23 @@ class Hello:
     host: str
     pid: int
     child: int
-    model: str
+    code: str  # code_digest there
+
+
+@functools.lru_cache(maxsize=1)
+def code_digest() -> str:
+    """SHA-256 (hex) of all that makes rows on a node: the model, and the sources of `jobs` and of the executors.
+
+    The model's own digest (`jobs.plan.model_digest`) does not say how its estimates become rows: two nodes could agree
+    in it and yet write other tables.
+    """
+    digest = hashlib.sha256(model_digest().encode())
+    assert jobs.__file__ is not None
+    for folder in (Path(jobs.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(slots=True)
@@ -68,7 +86,7 @@ class RayWorker:
 
         child = self._ready()
         node = ray.get_runtime_context().get_node_id()
-        return Hello(node, socket.gethostname(), os.getpid(), child.process.pid, model_digest())
+        return Hello(node, socket.gethostname(), os.getpid(), child.process.pid, code_digest())
 
     def run(
         self, pickled: bytes, cubins: Mapping[str, bytes] = MappingProxyType({}), donors: Sequence[Any] = ()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -137,3 +140,27 @@ def test_credentials_stay_out_of_the_workers(items: list[WorkItem], monkeypatch)
             pool.wait(1.0)
         environment = Path(f"/proc/{child.process.pid}/environ").read_bytes()
     assert b"FARM_PARENT=" in environment and b"do not tell" not in environment
+
+
+DIGESTS = """
+from farm.executors.ray_worker import code_digest
+from jobs.plan import model_digest
+print(model_digest(), code_digest())
+"""
+
+
+def test_a_node_whose_rows_are_made_otherwise_has_another_digest_though_its_model_is_the_same(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for package in ("interpreter", "timing", "jobs", "farm"):
+        shutil.copytree(root / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    seen = []
+    for changed in (None, "jobs/tables.py", "farm/executors/worker.py"):
+        if changed is not None:
+            with (tmp_path / changed).open("a") as file:
+                file.write("\n# changed\n")
+        command = [sys.executable, "-c", DIGESTS]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        seen.append(done.stdout.split())
+    models, codes = zip(*seen, strict=True)
+    assert len(set(models)) == 1 and len(set(codes)) == 3

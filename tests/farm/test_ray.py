@@ -273,7 +273,7 @@ def test_messages_of_what_goes_wrong_outside(
     with pytest.raises(ExecutorError, match="no_such_module"):
         run_on(cluster, sweep, tmp_path / "store")
     monkeypatch.setattr(farm.submit, "EVALUATOR", "farm_fakes:evaluate_batch")
-    monkeypatch.setattr("farm.executors.ray_pool.model_digest", lambda: "another")
+    monkeypatch.setattr("farm.executors.ray_pool.code_digest", lambda: "another")
     with pytest.raises(ExecutorError, match="another version of farm"):
         run_on(cluster, sweep, tmp_path / "store")
 

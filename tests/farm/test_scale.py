@@ -15,7 +15,6 @@ from farm.sink import Sink
 from jobs.plan import Settings, plan_sweep
 from jobs.stream import SweepStream
 from jobs.sweep import load_sweep
-from jobs.tables import SCHEMAS
 from jobs.work import Finished, WorkItem
 
 SWEEP = """\
@@ -46,7 +45,7 @@ def drive_of(folder: Path, variants: int, workers: int) -> tuple[SimulatedCluste
     (folder / "sweep.yaml").write_text(SWEEP.format(a=list(range(variants // 10))))
     plan = plan_sweep(load_sweep(folder), Settings("warm", None, 1000, folder))
     cluster = SimulatedCluster(workers, seconds_of, result_of)
-    stream = SweepStream(plan, None, SCHEMAS["estimates"].empty_table(), lambda _: None)
+    stream = SweepStream(plan, None, [], lambda _: None)
     return cluster, Drive([stream], cluster, Sink(lambda _: None), Telemetry("scale"))
 
 
@@ -71,4 +70,5 @@ def test_memory_does_not_grow_with_the_sweep(tmp_path: Path) -> None:
         drive.run()
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 4500 * 300, peaks  # bytes a variant on three targets: less than one work item
+    # bytes a variant on three targets (62 measured): arrays, and of those that wait for the next tier a number
+    assert peaks[1] - peaks[0] < 4500 * 120, peaks

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from farm.executors.interface import Batch, Cause, Done, Ended, Worker
-from farm.scheduler import LOST_ATTEMPTS, MAX_BATCH, Scheduler
+from farm.scheduler import LOST_ATTEMPTS, MAX_BATCH, Scheduler, kind_of
 from jobs.plan import Settings, plan_sweep
+from jobs.stream import Promotion
 from jobs.sweep import load_sweep
-from jobs.work import Finished, WorkItem
+from jobs.work import Finished, Kind, WorkItem
 
 
 @pytest.fixture
@@ -25,6 +26,15 @@ def many(item: WorkItem, count: int) -> list[WorkItem]:
     return [dataclasses.replace(item, variant=n) for n in range(count)]
 
 
+def later_of(item: WorkItem):
+    """What makes the items of variants that go on: as `item`."""
+    return lambda kind, variant: [dataclasses.replace(item, variant=variant, tiers=kind[2])]
+
+
+def promote(scheduler: Scheduler, item: WorkItem, priority: float, home: str = "") -> None:
+    scheduler.promote(Promotion(kind_of(item), item.variant, priority, home))
+
+
 def scheduler_of(items: list[WorkItem]) -> Scheduler:
     left = [len(items)]
 
@@ -33,7 +43,7 @@ def scheduler_of(items: list[WorkItem]) -> Scheduler:
             left[0] -= 1
             yield item
 
-    return Scheduler(fresh(), lambda: left[0])
+    return Scheduler(fresh(), lambda: left[0], later_of(items[0]))
 
 
 def finish(scheduler: Scheduler, batch: Batch, seconds: float) -> None:
@@ -80,7 +90,7 @@ def test_the_promising_come_first_and_stay_near_their_cubins(item: WorkItem) -> 
     scheduler = scheduler_of(many(item, 4))
     later = [dataclasses.replace(i, tiers=("sampled",)) for i in many(item, 6)]
     for n, home in enumerate(["a", "b", "a", "b", "a", "b"]):
-        scheduler.promote(later[n], priority=float(n), home=home)
+        promote(scheduler, later[n], float(n), home)
     scheduler._size = lambda *_: 2  # type: ignore[method-assign]
     batch = scheduler.next_batch(Worker("w1", "b"), 2, 0.0)
     assert batch is not None and [i.variant for i in batch.items] == [1, 3] and batch.homes == ()
@@ -144,10 +154,10 @@ def ending_scheduler(item: WorkItem, fresh: int, took: dict[int, float]) -> Sche
             left[0] -= 1
             yield found
 
-    def before(found: WorkItem) -> float:
-        return took.get(found.variant, 0.0) if found.tiers == ("sampled",) else 0.0
+    def before(kind: Kind, variant: int) -> float:
+        return took.get(variant, 0.0) if kind[2] == ("sampled",) else 0.0
 
-    return Scheduler(count_down(), lambda: left[0], before=before)
+    return Scheduler(count_down(), lambda: left[0], later_of(item), before=before)
 
 
 def test_at_the_end_the_longest_come_first_and_before_them_what_nobody_has_begun(item: WorkItem) -> None:
@@ -155,7 +165,7 @@ def test_at_the_end_the_longest_come_first_and_before_them_what_nobody_has_begun
     scheduler = ending_scheduler(item, 20, took)
     later = [dataclasses.replace(i, variant=n, tiers=("sampled",)) for n, i in zip(took, many(item, 30), strict=True)]
     for place, found in enumerate(later):
-        scheduler.promote(found, float(place), "")
+        promote(scheduler, found, float(place))
     first = scheduler.next_batch(Worker("w"), 50, 0.0)  # nothing is known yet: the promising first
     assert first is not None and first.items[0] == later[0]
     finish(scheduler, first, 3.0)
@@ -173,12 +183,12 @@ def test_at_the_end_an_item_nearby_is_taken_unless_it_is_much_shorter(item: Work
     took = {0: 10.0, 1: 6.0, 2: 4.0, 9: 3.0}
     scheduler = ending_scheduler(item, 0, took)
     known = dataclasses.replace(item, variant=9, tiers=("sampled",))
-    scheduler.promote(known, 0.0, "")
+    promote(scheduler, known, 0.0)
     batch = scheduler.next_batch(Worker("w"), 8, 0.0)
     assert batch is not None
     finish(scheduler, batch, 3.0)
     for n, home in ((0, "a"), (1, "b"), (2, "b")):
-        scheduler.promote(dataclasses.replace(known, variant=n), float(n), home)
+        promote(scheduler, dataclasses.replace(known, variant=n), float(n), home)
     taken = [scheduler.next_batch(Worker("w", "b"), 8, 0.0) for _ in range(3)]
     assert [[i.variant for i in batch.items] for batch in taken if batch] == [[1], [0], [2]]
     assert [batch.homes for batch in taken if batch] == [(), ("a",), ()]
@@ -187,15 +197,15 @@ def test_at_the_end_an_item_nearby_is_taken_unless_it_is_much_shorter(item: Work
 def test_the_end_waits_for_what_the_funnels_may_still_send(item: WorkItem) -> None:
     coming = [1000]
     items = iter(many(item, 6))
-    scheduler = Scheduler(items, lambda: 3, coming=lambda: coming[0])
+    scheduler = Scheduler(items, lambda: 3, later_of(item), coming=lambda: coming[0])
     batch = scheduler.next_batch(Worker("w"), 2, 0.0)
     assert batch is not None
     finish(scheduler, batch, 3.0)
     later = dataclasses.replace(item, variant=50, tiers=("sampled",))
-    scheduler.promote(later, 1.0, "")
+    promote(scheduler, later, 1.0)
     batch = scheduler.next_batch(Worker("w"), 2, 0.0)
     assert batch is not None and batch.items == (later,)  # not the end: what goes on comes first
-    scheduler.promote(later, 1.0, "")
+    promote(scheduler, later, 1.0)
     coming[0] = 2
     batch = scheduler.next_batch(Worker("w"), 2, 0.0)
     assert batch is not None and batch.items[0].tiers == ("static",)

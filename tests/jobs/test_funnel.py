@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.funnel import StreamingFunnel, survivors
+from jobs.funnel import Groups, StreamingFunnel, survivors
 from jobs.sweep import Funnel, Sweep
 
 
@@ -32,7 +32,7 @@ def test_any_order_gives_the_survivors(found: Results, share: int | str, random,
         for n, (time, group) in enumerate(found)
     ]
     expected = survivors(sweep, rows).get("t", set())
-    funnel = StreamingFunnel(sweep, "sampled", [group for _, group in found])
+    funnel = StreamingFunnel(sweep, "sampled", Groups.numbered(group for _, group in found))
     order = list(range(len(found)))
     random.shuffle(order)
     decided: list[int] = []
@@ -51,7 +51,7 @@ def test_any_order_gives_the_survivors(found: Results, share: int | str, random,
 
 def test_it_streams() -> None:
     """With a share of one half, half of those that go on are known well before the last result."""
-    funnel = StreamingFunnel(sweep_with("50%"), "sampled", [()] * 100)
+    funnel = StreamingFunnel(sweep_with("50%"), "sampled", Groups.single(100))
     for n in range(75):
         funnel.take(n, float(n))
     funnel.settle()
@@ -59,7 +59,7 @@ def test_it_streams() -> None:
 
 
 def test_the_promising_are_those_close_to_the_best() -> None:
-    funnel = StreamingFunnel(sweep_with(2), "sampled", ["a", "a", "b", "b"])
+    funnel = StreamingFunnel(sweep_with(2), "sampled", Groups.numbered("aabb"))
     for n, time in enumerate([10.0, 15.0, 200.0, None]):
         funnel.take(n, time)
     assert [funnel.behind_best(n) for n in range(4)] == [1.0, 1.5, 1.0, float("inf")]

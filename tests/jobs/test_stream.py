@@ -11,7 +11,7 @@ import pytest
 from jobs.plan import Plan, Settings, plan_sweep
 from jobs.stream import SweepStream
 from jobs.sweep import load_sweep
-from jobs.tables import SCHEMAS, from_rows
+from jobs.tables import from_rows
 from jobs.variants import VariantSpace, expand
 from jobs.work import Finished, WorkItem
 
@@ -57,7 +57,7 @@ def run(stream: SweepStream, order: random.Random, stop_after: int | None = None
         if item := next(fresh, None):
             waiting.append(item)
         stream.settle(all_of_it=not waiting)
-        waiting += [promotion.item for promotion in stream.promotions()]
+        waiting += [item for p in stream.promotions() for item in stream.later_items(p.kind, p.variant)]
         if not waiting or taken == stop_after:
             return done
         if len(waiting) > 4 or item is None:
@@ -72,11 +72,10 @@ def run(stream: SweepStream, order: random.Random, stop_after: int | None = None
 def test_the_order_of_results_does_not_matter(folder: Path, funnel: str, seed: int) -> None:
     plan = plan_of(folder, funnel)
     excluded: list[int] = []
-    known = SCHEMAS["estimates"].empty_table()
-    stream = SweepStream(plan, None, known, lambda r: excluded.append(r.variant))
+    stream = SweepStream(plan, None, [], lambda r: excluded.append(r.variant))
     done = run(stream, random.Random(seed))
     assert set(done.values()) == {1}, "something was evaluated twice"
-    first = run(SweepStream(plan, None, known, lambda _: None), random.Random(99))
+    first = run(SweepStream(plan, None, [], lambda _: None), random.Random(99))
     assert done == first
     tiers = Counter(tier for _, _, tier in done)
     assert excluded and tiers["static"] + len(excluded) == len(plan.numbers) * 3
@@ -90,9 +89,8 @@ def test_the_order_of_results_does_not_matter(folder: Path, funnel: str, seed: i
 
 def test_what_the_run_has_is_not_done_again(folder: Path) -> None:
     plan = plan_of(folder, "funnel: {sampled: 50%, cycle: 2}\n")
-    nothing = SCHEMAS["estimates"].empty_table()
-    whole = run(SweepStream(plan, None, nothing, lambda _: None), random.Random(1))
-    begun = run(SweepStream(plan, None, nothing, lambda _: None), random.Random(2), stop_after=9)
+    whole = run(SweepStream(plan, None, [], lambda _: None), random.Random(1))
+    begun = run(SweepStream(plan, None, [], lambda _: None), random.Random(2), stop_after=9)
     assert 0 < len(begun) < len(whole)
     rows = [
         {
@@ -101,14 +99,14 @@ def test_what_the_run_has_is_not_done_again(folder: Path) -> None:
         }
         for variant, target, tier in begun
     ]  # fmt: skip
-    stream = SweepStream(plan, None, from_rows("estimates", rows), lambda _: None)
+    stream = SweepStream(plan, None, [from_rows("estimates", rows)], lambda _: None)
     rest = run(stream, random.Random(3))
     assert not set(rest) & set(begun) and rest + begun == whole
     assert sum(counts.resumed for counts in stream.counts.values()) == len(begun)
 
 
 def test_targets_of_one_architecture_share_an_item(folder: Path) -> None:
-    stream = SweepStream(plan_of(folder, limit=4), None, SCHEMAS["estimates"].empty_table(), lambda _: None)
+    stream = SweepStream(plan_of(folder, limit=4), None, [], lambda _: None)
     shared = [[name for name, _ in item.targets] for item in stream.fresh()]
     assert shared == [["l40s"], ["h200", "h100"], ["h200", "h100"]]  # two ask for more shared memory than there is
 

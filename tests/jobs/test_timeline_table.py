@@ -20,7 +20,7 @@ from jobs.parts import Encoded, encode, sorted_table
 from jobs.plan import Plan
 from jobs.run_folder import RunFolder
 from jobs.stream import SweepStream
-from jobs.tables import SCHEMAS, Rows, from_rows
+from jobs.tables import Rows, from_rows
 from jobs.timeline import encoded_timeline, recording_row
 from jobs.work import KernelBuild, Recording, VariantResult, WorkItem, failed_result, finish
 from timing.estimate import Estimate
@@ -153,7 +153,7 @@ def wishing(plan: Plan, tier: str = "sampled", variants: frozenset[int] = frozen
 
 def known_of(plan: Plan, tiers: tuple[str, ...]) -> pa.Table:
     """Estimates of all that `plan` has."""
-    stream = SweepStream(plan, tiers[-1], SCHEMAS["estimates"].empty_table(), lambda _: None)
+    stream = SweepStream(plan, tiers[-1], [], lambda _: None)
     excluded = {(v, t) for t, space in plan.variants.items() for v in plan.numbers if space[v].excluded}
     rows = [
         {
@@ -181,7 +181,7 @@ def test_estimates_without_a_timeline_are_made_again_for_it(folder: Path) -> Non
     plan = plan_of(folder)
     known = known_of(plan, ("static", "sampled"))
     there = [(0, "h200"), (0, "h100"), (1, "h100")]
-    stream = SweepStream(wishing(plan), None, known, lambda _: None, recorded=recordings_of(there))
+    stream = SweepStream(wishing(plan), None, [known], lambda _: None, recorded=[recordings_of(there)])
     remaining = stream.remaining()
     items = list(stream.fresh())
     assert len(items) == remaining and stream.remaining() == 0
@@ -191,16 +191,16 @@ def test_estimates_without_a_timeline_are_made_again_for_it(folder: Path) -> Non
     estimated = set(zip(ok.column("variant").to_pylist(), ok.column("target").to_pylist()))
     assert asked == estimated - set(there)
     # without the wish, or once all are there, nothing is left
-    assert not list(SweepStream(plan, None, known, lambda _: None).fresh())
+    assert not list(SweepStream(plan, None, [known], lambda _: None).fresh())
     every = recordings_of(sorted(estimated))
-    assert not list(SweepStream(wishing(plan), None, known, lambda _: None, recorded=every).fresh())
-    few = SweepStream(wishing(plan, variants=frozenset({1, 5})), None, known, lambda _: None, recorded=None)
+    assert not list(SweepStream(wishing(plan), None, [known], lambda _: None, recorded=[every]).fresh())
+    few = SweepStream(wishing(plan, variants=frozenset({1, 5})), None, [known], lambda _: None)
     assert {item.variant for item in few.fresh()} == {1, 5}
 
 
 def test_new_work_brings_its_timeline_from_the_last_tier_only(folder: Path) -> None:
     plan = wishing(plan_of(folder, "funnel: {sampled: 50%, cycle: 2}\n"), "cycle")
-    stream = SweepStream(plan, None, SCHEMAS["estimates"].empty_table(), lambda _: None, cores=8)
+    stream = SweepStream(plan, None, [], lambda _: None, cores=8)
     seen: dict[str, set[bool]] = {}
     waiting = list(stream.fresh())
     while waiting:
@@ -208,7 +208,7 @@ def test_new_work_brings_its_timeline_from_the_last_tier_only(folder: Path) -> N
             seen.setdefault(item.tiers[-1], set()).add(item.record is not None)
             stream.take(result(item))
         stream.settle(all_of_it=True)
-        waiting = [promotion.item for promotion in stream.promotions()]
+        waiting = [item for p in stream.promotions() for item in stream.later_items(p.kind, p.variant)]
     assert seen == {"static": {False}, "sampled": {False}, "cycle": {True}}
 
 
@@ -228,7 +228,7 @@ def test_a_timeline_that_fails_is_said(folder: Path) -> None:
     plan = plan_of(folder)
     known = known_of(plan, ("static", "sampled"))
     wish = wishing(plan, variants=frozenset({5}))
-    stream = SweepStream(wish, None, known, lambda _: None)
+    stream = SweepStream(wish, None, [known], lambda _: None)
     failed_before = stream.variants_failed()
     for item in stream.fresh():
         stream.take(finish(item, failed_result(item, "timeout", "more than 1 s")))

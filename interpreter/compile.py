@@ -174,6 +174,12 @@ def cache_entry(request: CompileRequest, cache: Path | None = None, *, nvcc: Too
     return cache_directory(cache) / "cubins" / _key(request, nvcc or find_tools().require("nvcc"))
 
 
+def cached_cubin(entry: Path) -> bytes | None:
+    """The cubin in a file of the cache (see `cache_entry`); None when there is none, or nvcc refused the source."""
+    found = _read_entry(entry)
+    return found.cubin if found is not None and not found.error else None
+
+
 def command_line(request: CompileRequest, nvcc: str, output: str) -> list[str]:
     """The nvcc command of a request; nvcc runs in the source's folder."""
     return [

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from interpreter.cubin import DEFAULT_STACK_BYTES, Cubin, Kernel, parse_cubin
-from interpreter.disassembly import disassemble
+from interpreter.disassembly import cached_text, disassemble
 from interpreter.errors import CubinError, ToolchainError, UnsupportedInstruction
 from interpreter.operands import OperandError, float32_bits, is_float_text, parse_operand, with_value
 from interpreter.program import CONTROL, INSTRUCTION_BYTES, Instruction, Operand, OperandKind, Program
@@ -55,6 +55,13 @@ def load_program(
     such kernel, illegal word, unknown operand form), ToolchainError, UnsupportedInstruction (unlinked code).
     """
     return load_programs([(cubin, entry)], cache=cache, nvdisasm=nvdisasm, lines=lines)[0]
+
+
+def cached_decoding(cubin: bytes, entry: str | None, *, cache: Path | None = None) -> Path:
+    """The file in which the cache keeps what nvdisasm says of a kernel, whether or not it is there. Errors as
+    `load_program`."""
+    found = parse_cubin(cubin)
+    return cached_text(found.kernel(entry).code, found.arch, cache)
 
 
 def load_programs(

@@ -61,14 +61,15 @@ def disassemble(
     an instruction of that architecture, ToolchainError when nvdisasm is missing or fails.
     """
     tool = nvdisasm or find_tools().require("nvdisasm")
-    folder = cache_directory(cache) / "disassembly" / f"nvdisasm-{tool.version}" / _machine(arch)
-    keys = [hashlib.sha256(code).hexdigest() for _, code in kernels]
+    paths = [cached_text(code, arch, cache, tool) for _, code in kernels]
+    keys = {path.name: path for path in paths}
     texts: dict[str, list[str]] = {}
     missing: dict[str, tuple[str, bytes]] = {}
-    for key, (name, code) in zip(keys, kernels, strict=True):
+    for path, (name, code) in zip(paths, kernels, strict=True):
+        key = path.name
         if key in texts or key in missing:
             continue
-        cached = _read_cached(folder / key[:2] / key, len(code) // INSTRUCTION_BYTES)
+        cached = _read_cached(path, len(code) // INSTRUCTION_BYTES)
         if cached is None:
             missing[key] = name, code
         else:
@@ -76,8 +77,15 @@ def disassemble(
     for batch in _batches(list(missing.items())):
         for (key, _), lines in zip(batch, _run(tool, arch, [kernel for _, kernel in batch]), strict=True):
             texts[key] = lines
-            write_atomically(folder / key[:2] / key, "\n".join(lines).encode())
-    return [texts[key] for key in keys]
+            write_atomically(keys[key], "\n".join(lines).encode())
+    return [texts[path.name] for path in paths]
+
+
+def cached_text(code: bytes, arch: str, cache: Path | None = None, nvdisasm: Tool | None = None) -> Path:
+    """The file in which the cache keeps the instruction texts of a kernel's code, whether or not it is there."""
+    tool = nvdisasm or find_tools().require("nvdisasm")
+    key = hashlib.sha256(code).hexdigest()
+    return cache_directory(cache) / "disassembly" / f"nvdisasm-{tool.version}" / _machine(arch) / key[:2] / key
 
 
 def _machine(arch: str) -> str:

@@ -1,8 +1,9 @@
 """What runs on a cluster's nodes: one Ray actor a CPU, with one worker process of its own.
 
 The actor never touches a kernel: its process does, and whatever becomes of that, the actor lives on and tells which
-item was to blame. A sweep's files come from Ray's object store, fetched and unpacked once a node; cubins compiled on
-another node come from that node's cache. Nothing here knows the store of the run, nor anybody's credentials.
+item was to blame. A sweep's files come from Ray's object store, fetched and unpacked once a node; cubins compiled and
+kernels decoded on another node come from that node's cache. Nothing here knows the store of the run, nor anybody's
+credentials.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ import pyarrow as pa
 import jobs
 from farm.executors.child import Child
 from farm.executors.interface import Batch, Done, Ended, ExecutorError
-from interpreter.compile import CompileRequest, cache_entry
+from interpreter.compile import CompileRequest, cache_entry, cached_cubin
+from interpreter.decode import cached_decoding
 from interpreter.disassembly import cache_directory, write_atomically
 from interpreter.errors import FarmError
 from jobs.bundle import Bundle, localised
@@ -103,13 +105,13 @@ class RayWorker:
             return Report(Ended(batch.number, tuple(range(len(batch.items))), cause="lost"), broken=str(error))
 
     def cached(self, names: list[str]) -> dict[str, bytes]:
-        """Compiled cubins of this node's cache, by name (as `cache_entry` gives it); those it has."""
+        """Cubins and decoded kernels of this node's cache, by their paths in it; those it has."""
         found: dict[str, bytes] = {}
-        root = (self._cache / "cubins").resolve()
+        root = self._cache.resolve()
         for name in names:
             path = (root / name).resolve()
             with contextlib.suppress(OSError):
-                if path.is_relative_to(root):
+                if any(path.is_relative_to(root / kind) for kind in ("cubins", "disassembly")):
                     found[name] = path.read_bytes()
         return found
 
@@ -182,22 +184,43 @@ class RayWorker:
         return localised(item, root, here, self._cache, paths)
 
     def _fetch(self, items: tuple[WorkItem, ...], donors: Sequence[Any]) -> None:
-        """Take what other nodes have compiled; what cannot be had is compiled again."""
-        import ray
+        """Take what other nodes have compiled, then what they have decoded; what cannot be had is made again."""
+        for place in (_cubin_place, _decoded_place):
+            missing: dict[str, Path] = {}
+            for item in items:
+                with contextlib.suppress(FarmError, OSError):
+                    path = place(item)
+                    if path is not None and not path.is_file():
+                        missing[path.relative_to(self._cache).as_posix()] = path
+            _take(missing, donors)
 
-        missing: dict[str, Path] = {}
-        for item in items:
-            build = item.build
-            if build.source is None:
-                continue
-            with contextlib.suppress(FarmError, OSError):
-                request = CompileRequest(build.source, build.arch, dict(build.macros), build.flags)
-                path = cache_entry(request, item.cache)
-                if not path.is_file():
-                    missing[f"{path.parent.name}/{path.name}"] = path
-        for donor in donors:
-            if not missing:
-                return
-            with contextlib.suppress(ray.exceptions.RayError):  # type: ignore[attr-defined]
-                for name, content in ray.get(donor.cached.remote(list(missing)), timeout=20).items():
-                    write_atomically(missing.pop(name), content)
+
+def _cubin_place(item: WorkItem) -> Path | None:
+    """Where the cache has the compiled cubin of an item; None when it is not compiled."""
+    build = item.build
+    if build.source is None:
+        return None
+    return cache_entry(CompileRequest(build.source, build.arch, dict(build.macros), build.flags), item.cache)
+
+
+def _decoded_place(item: WorkItem) -> Path | None:
+    """Where the cache has what nvdisasm says of an item's kernel; None while there is no cubin of it here."""
+    compiled = _cubin_place(item)
+    if compiled is not None:
+        image = cached_cubin(compiled)
+    else:
+        assert item.build.cubin is not None
+        image = item.build.cubin.read_bytes()
+    return None if image is None else cached_decoding(image, item.build.entry, cache=item.cache)
+
+
+def _take(missing: dict[str, Path], donors: Sequence[Any]) -> None:
+    """Ask the donors, one after the other, for files of their caches, and put them into this one."""
+    import ray
+
+    for donor in donors:
+        if not missing:
+            return
+        with contextlib.suppress(ray.exceptions.RayError):  # type: ignore[attr-defined]
+            for name, content in ray.get(donor.cached.remote(list(missing)), timeout=20).items():
+                write_atomically(missing.pop(name), content)

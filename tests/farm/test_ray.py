@@ -27,9 +27,12 @@ from farm.events import Event, Telemetry
 from farm.executors import ray_inquiry
 from farm.executors.interface import Batch, Done, Ended, ExecutorError
 from farm.executors.ray_pool import RayPool
+from farm.executors.ray_worker import RayWorker
 from farm.store import LocalStore
 from farm.submit import submit
 from farm.submit_options import Options
+from interpreter.compile import CompileRequest, cache_entry, cached_cubin
+from interpreter.decode import cached_decoding
 from interpreter.disassembly import cache_directory
 from interpreter.errors import ToolchainError
 from interpreter.toolchain import find_tools
@@ -136,7 +139,7 @@ def test_real_kernels_with_their_faults(cluster: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not _nvcc(), reason="needs nvcc (pip install '.[nvcc]')")
-def test_cubins_come_from_the_node_that_compiled_them(cluster: Any, tmp_path: Path) -> None:
+def test_cubins_and_decoded_kernels_come_from_the_node_that_made_them(cluster: Any, tmp_path: Path) -> None:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -157,12 +160,34 @@ def test_cubins_come_from_the_node_that_compiled_them(cluster: Any, tmp_path: Pa
             for strategy in strategies
         )
         first = ray.get(home.run.remote(pickle.dumps(Batch(1, (item,))), {}, []), timeout=120)
+        build = item.build
+        assert build.source is not None
+        request = CompileRequest(build.source, build.arch, dict(build.macros), build.flags)
+        cubin = cached_cubin(cache_entry(request))
+        assert cubin is not None
+        text = cached_decoding(cubin, build.entry)
+        marked = text.read_bytes().replace(b"\n", b" \n", 1)  # a blank tells it from what nvdisasm would say again
+        text.write_bytes(marked)
         second = ray.get(away.run.remote(pickle.dumps(Batch(2, (item,))), {}, [home]), timeout=120)
     (name,) = {path.name for path in (other / "cubins").rglob("*") if path.is_file()}
     assert (cache_directory(None) / "cubins" / name[:2] / name).is_file()
     compiled = [report.tables["variants"].column("compile_seconds").to_pylist() for report in (first, second)]
     assert compiled[0] == compiled[1], "the second was compiled anew"
+    taken = other / text.relative_to(cache_directory(None))
+    text.unlink()
+    assert taken.read_bytes() == marked, "the second was decoded anew"
     cluster.remove_node(node)
+
+
+def test_a_worker_gives_away_cubins_and_decoded_kernels_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FARM_CACHE", str(tmp_path / "cache"))
+    for name in ("cubins/ab/x", "disassembly/nvdisasm-13/SM90a/ab/y", "inputs/z"):
+        (tmp_path / "cache" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cache" / name).write_bytes(name.encode())
+    (tmp_path / "secret").write_bytes(b"secret")
+    worker = RayWorker("jobs.evaluate:evaluate_batch", {})
+    wanted = ["cubins/ab/x", "disassembly/nvdisasm-13/SM90a/ab/y", "cubins/none", "inputs/z", "cubins/../../secret"]
+    assert set(worker.cached(wanted)) == set(wanted[:2])
 
 
 def test_a_long_evaluation_says_how_far_it_is(

@@ -39,22 +39,23 @@ class ChildFailed(Exception):
 
 
 def is_large(name: str, group: Sequence[Part]) -> bool:
-    """Whether merging these parts of a table is work for a process of its own."""
+    """Whether merging these parts of a table is worth a process of its own."""
     return len(group) > 1 and sum(part.rows for part in group) > LARGE_GROUPS * parts.row_group(name)
 
 
 def merge_large(blobs: Blobs, epoch: int, groups: Mapping[str, Sequence[Part]]) -> dict[str, list[Part]]:
-    """Of each large group the new parts, which no manifest names yet; those left out are for the caller to merge.
+    """Of each group the new parts, which no manifest names yet, where one of the groups is large.
 
-    None of them is there when the process failed, which is logged. Raises as `jobs.parts.merge` does.
+    Nothing where none is, or when the process failed, which is logged: the caller merges then. Raises as
+    `jobs.parts.merge` does.
     """
-    large = {name: list(group) for name, group in groups.items() if is_large(name, group)}
-    if not large:
+    if not any(is_large(name, group) for name, group in groups.items()):
         return {}
+    given = {name: list(group) for name, group in groups.items() if group}  # small ones too: the process is there
     try:
-        return _in_child(blobs, epoch, large)
+        return _in_child(blobs, epoch, given)
     except ChildFailed as error:
-        rows = sum(part.rows for group in large.values() for part in group)
+        rows = sum(part.rows for group in given.values() for part in group)
         _LOG.warning(
             "run %s: the process that merged %d rows failed (%s); they are merged by the driver itself",
             blobs.name, rows, error, extra={"farm": {"event": "merged_here", "run": blobs.name}},

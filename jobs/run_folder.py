@@ -349,14 +349,14 @@ class RunFolder:
         """Replace each group of parts by its merged rows; returns whether there was anything to do."""
         old: list[Part] = []
         with self._none_missing():
-            # by a process of its own; not when rows are dropped, which is once, at a run's start
-            large = merging.merge_large(self.blobs, self.epoch, groups) if keep is None else {}
+            # many rows by a process of their own; not when some are dropped, which is once, at a run's start
+            merged = merging.merge_large(self.blobs, self.epoch, groups) if keep is None else {}
         for name, group in groups.items():
             if not group:
                 continue
             _give_back_memory()
             with self._none_missing():
-                new = large[name] if name in large else parts.merge(self.blobs, self.epoch, name, group, keep)
+                new = merged[name] if name in merged else parts.merge(self.blobs, self.epoch, name, group, keep)
             rows = sum(part.rows for part in group)
             if keep is None and sum(part.rows for part in new) != rows:
                 raise StorageError(f"run {self.name}: merging {rows} rows of {name} lost some; nothing was replaced")

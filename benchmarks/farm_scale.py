@@ -11,6 +11,7 @@ python benchmarks/farm_scale.py sweeps FOLDER...
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import common
@@ -167,7 +168,7 @@ def memory() -> None:
 
 
 def one(variants: int, rows: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, children_seen() as merging:
         drive_simulated(variants, 64, "50%", Path(folder), result_of if rows else times_of)
         driven = peak_mib()
         ranked = len(ranking_rows(RunDatabase(RunFolder(Path(folder) / "run").load()), best=10)) if rows else 0
@@ -175,8 +176,36 @@ def one(variants: int, rows: int) -> None:
         written = sum(path.stat().st_size for path in parts.iterdir()) if parts.is_dir() else 0
     print(
         f"{variants} variants x 3 targets: driver's peak {driven:.0f} MiB, {peak_mib():.0f} with the ranking "
-        f"({ranked} rows) printed; {written / 1e6:.1f} MB in the run"
+        f"({ranked} rows) printed; largest of {len(merging)} merging processes {max(merging.values(), default=0):.0f}; "
+        f"{written / 1e6:.1f} MB in the run"
     )
+
+
+@contextlib.contextmanager
+def children_seen() -> Iterator[dict[int, float]]:
+    """Process ids of this process's children, and MiB of each at its peak as far as it was seen.
+
+    Not by getrusage: there a child begins with what its parent had when it was started.
+    """
+    seen: dict[int, float] = {}
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            for task in Path("/proc/self/task").iterdir():
+                with contextlib.suppress(OSError):
+                    for pid in map(int, (task / "children").read_text().split()):
+                        status = Path(f"/proc/{pid}/status").read_text()
+                        if b"jobs.merging" in Path(f"/proc/{pid}/cmdline").read_bytes() and "VmHWM:" in status:
+                            seen[pid] = max(seen.get(pid, 0.0), int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
 
 
 def peak_mib() -> float:

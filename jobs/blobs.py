@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import getpass
 import itertools
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,6 +95,10 @@ class Blobs(Protocol):
 
     def locked(self) -> contextlib.AbstractContextManager[Lock]:
         """Hold the run's lock. Raises Busy at once when another process does."""
+
+    def recipe(self) -> Callable[[], Blobs]:
+        """What makes these blobs again in another process of this machine: it can be pickled, and holds no credentials,
+        which are found there as they were here."""
 
 
 def owner_text() -> dict[str, Any]:
@@ -208,6 +213,9 @@ class LocalBlobs:
 
     def explain(self, error: OSError) -> FarmError:
         return StorageError(f"{self.path}: {error}")
+
+    def recipe(self) -> Callable[[], Blobs]:
+        return functools.partial(LocalBlobs, self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Lock]:

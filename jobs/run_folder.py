@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from interpreter.errors import FarmError
-from jobs import parts
+from jobs import merging, parts
 from jobs.blobs import (
     TEMPORARY,
     Absent,
@@ -348,14 +348,15 @@ class RunFolder:
     def _merge(self, groups: Mapping[str, list[Part]], keep: Callable[[pa.Table], pa.Table] | None = None) -> bool:
         """Replace each group of parts by its merged rows; returns whether there was anything to do."""
         old: list[Part] = []
+        with self._none_missing():
+            # many rows by a process of their own; not when some are dropped, which is once, at a run's start
+            merged = merging.merge_large(self.blobs, self.epoch, groups) if keep is None else {}
         for name, group in groups.items():
             if not group:
                 continue
             _give_back_memory()
-            try:
-                new = parts.merge(self.blobs, self.epoch, name, group, keep)
-            except FileNotFoundError as error:
-                raise StorageError(f"run {self.name}: a part that its manifest names is missing: {error}") from None
+            with self._none_missing():
+                new = merged[name] if name in merged else parts.merge(self.blobs, self.epoch, name, group, keep)
             rows = sum(part.rows for part in group)
             if keep is None and sum(part.rows for part in new) != rows:
                 raise StorageError(f"run {self.name}: merging {rows} rows of {name} lost some; nothing was replaced")
@@ -367,6 +368,13 @@ class RunFolder:
             self._discard(old)
             _give_back_memory()
         return bool(old)
+
+    @contextlib.contextmanager
+    def _none_missing(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StorageError(f"run {self.name}: a part that its manifest names is missing: {error}") from None
 
     def _discard(self, old: Iterable[Part]) -> None:
         """Have parts that the manifest named until now deleted with the next ones, so that those who read them can."""

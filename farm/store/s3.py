@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from farm.store import Store
 from farm.store.lease import held
 from farm.store.s3_connection import Connection
 from interpreter.errors import FarmError
-from jobs.blobs import Expected, Lock, disk_errors
+from jobs.blobs import Blobs, Expected, Lock, disk_errors
 from jobs.run_folder import MANIFEST, RunFolder
 
 LEASE = "lease.json"
@@ -100,6 +101,13 @@ class S3Blobs:
     def explain(self, error: OSError) -> FarmError:
         return self._connection.explain_arrow(error, self._prefix)
 
+    def recipe(self) -> Callable[[], Blobs]:
+        return functools.partial(_opened, self._connection.bucket, self._prefix, self.name)
+
     def locked(self) -> contextlib.AbstractContextManager[Lock]:
         self._sweep_scratch()
         return held(self._connection, self._prefix + LEASE, self.name)
+
+
+def _opened(bucket: str, prefix: str, name: str) -> S3Blobs:
+    return S3Blobs(Connection(bucket), prefix, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from tables import contents
 from farm.store import open_store
 from farm.store.s3_connection import Connection
 from farm.submit import Options, submit
+from jobs import merging
 from jobs.blobs import StorageError
+from jobs.run_folder import RunFolder
+from jobs.tables import Rows
 
 QUIET = Console(quiet=True)
 
@@ -178,3 +182,32 @@ def test_credentials_that_are_renewed_reach_the_reader(s3: Proxy, monkeypatch: p
     renewed = connection._session.get_credentials()
     monkeypatch.setattr(renewed, "token", "another")
     assert connection.arrow() is not first
+
+
+def test_a_process_of_its_own_merges_in_s3(s3: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds the bucket and the credentials as the driver does, and its errors are those of the driver."""
+    monkeypatch.setattr(merging, "LARGE_GROUPS", 0)
+    monkeypatch.setattr(merging._LOG, "warning", lambda *words, **_: pytest.fail(words[0] % words[1:]))
+    folder = open_store().folder("r")
+    recipe = pickle.dumps(folder.blobs.recipe())
+    assert SECRET.encode() not in recipe and KEY.encode() not in recipe
+    rows = [{"family": "f", "variant": n, "target": "h200", "tier": "static", "time_us": 1.0} for n in range(6)]
+    with folder.writing():
+        for row in rows:
+            folder.add(Rows(estimates=[row]).tables())
+        s3.plan = lambda request: (
+            Fault(status=403, code="AccessDenied") if request.method == "PUT" and "/parts/" in request.path else None
+        )
+        with pytest.raises(StorageError, match="no permission; the credentials need"):
+            folder.finish()
+        s3.plan = None
+        folder.finish()
+        assert len(folder.manifest.parts["estimates"]) == 1
+    assert set(folder.blobs.names("parts/")) == folder.manifest.named()
+    local = RunFolder(tmp_path / "local")
+    monkeypatch.setattr(merging, "LARGE_GROUPS", 10**9)
+    with local.writing():
+        for row in rows:
+            local.add(Rows(estimates=[row]).tables())
+        local.finish()
+    assert local.manifest.parts["estimates"][0].same_content(folder.manifest.parts["estimates"][0])

@@ -137,9 +137,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np, pyarrow as pa
 from pathlib import Path
-from jobs import parts
+from jobs import merging, parts
 from jobs.run_folder import RunFolder
 from test_parts import rows_of
+merging.LARGE_GROUPS = 10**9  # what a merge holds is measured here
 parts.ROW_GROUP, parts.BATCH, parts.MERGED_ROWS, parts.MERGED_BYTES = 8192, 1024, 8192, 400_000
 rng = np.random.default_rng(0)
 folder = RunFolder(Path(sys.argv[2]))
@@ -165,8 +166,10 @@ FULL_SIZE = """
 import sys
 import numpy as np, pyarrow as pa
 from pathlib import Path
+from jobs import merging
 from jobs.run_folder import RunFolder
 from jobs.tables import STALL_COLUMNS, Rows
+merging.LARGE_GROUPS = 10**9  # what a merge holds is measured here
 rng = np.random.default_rng(0)
 LINES = 500
 def block(variant):

@@ -120,7 +120,7 @@ class Scheduler:
         self,
         fresh: Iterator[WorkItem],
         remaining: Callable[[], int],
-        later: Callable[[Kind, int], list[WorkItem]] = lambda kind, variant: [],
+        later: Callable[[Kind, int], list[WorkItem]],
         task_seconds: float = TASK_SECONDS,
         coming: Callable[[], int] = lambda: 0,
         before: Callable[[Kind, int], float] = lambda kind, variant: 0.0,

@@ -17,7 +17,8 @@ import numpy as np
 class Deal:
     """CTAs of the busiest and of the least busy SM, and how many SMs get more than the least.
 
-    `pace` is the relative time that the slowest SM among the busiest takes for a CTA.
+    `pace` is the relative time that the slowest SM among the busiest takes for a CTA. A grid of one wave lasts as long
+    as the slowest of all its SMs, none of which can take over what another has.
     """
 
     most: int
@@ -36,7 +37,8 @@ def deal(ctas: int, sm_count: int, resident: int, completions: np.ndarray, jitte
     rest = ctas - places
     if rest <= 0:
         least, above = divmod(ctas, sm_count)
-        return Deal(least + (above > 0), least, above, 1.0)
+        active = min(ctas, sm_count)  # the largest of so many speeds, on average
+        return Deal(least + (above > 0), least, above, 1.0 + jitter * (active - 1) / (active + 1))
     # no SM takes more than twice its share of the rest, or one filling, whichever is more
     wanted = min(rest, 2 * -(-rest // sm_count) + resident)
     ends = np.asarray(completions, np.float64)

@@ -16,7 +16,7 @@ from interpreter.trace import Trace
 
 LINE_BYTES = 128
 LINE_SHIFT, SECTOR_MASK = np.uint64(4), np.uint64(15)  # fields of a trace's line entry
-_GLOBAL_LOADS = (MemoryKind.LOAD_GLOBAL, MemoryKind.COPY_ASYNC)
+GLOBAL_LOADS = (MemoryKind.LOAD_GLOBAL, MemoryKind.COPY_ASYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LoadReuse:
 
 def load_reuse(trace: Trace, rows: np.ndarray) -> LoadReuse:
     """Reuse of the global loads of the traced CTAs; `rows` is row_timing's array."""
-    wanted = np.isin(rows["memory"], _GLOBAL_LOADS)
+    wanted = np.isin(rows["memory"], GLOBAL_LOADS)
     first = 0
     distances = [np.zeros(0, np.float32)]
     for cta in range(len(trace.ctas)):

@@ -310,24 +310,21 @@ def _simulate(
         single = _replay(rows, _slice(trace, longest), 1, 1, warps, p, lines, shares, n_rows)
         alone = work[longest] / single.simulated_cycles
         uneven_cycles = makespan(uneven.grid(), geometry.sm_count, geometry.resident, rate, min(alone, rate))
-    elif geometry.waves <= 1.0:
-        # it lasts as long as the slowest SM, since none can take over what another has; their speeds are spread evenly
-        n = geometry.active_sms
-        pace = 1.0 + _jitter(target, run.stalls) * (n - 1) / (n + 1)
     elif geometry.waves < FEW_WAVES:
         dealt = deal(
             geometry.ctas, geometry.sm_count, geometry.resident, np.sort(run.done), _jitter(target, run.stalls)
         )
-        geometry = replace(geometry, dealt=dealt)
         pace = dealt.pace
-        p = parameters_of(geometry)
-        # again with the CTAs it really gets, and with the larger shares at the end when other SMs are done
-        if geometry.most > m:  # leave out whole fillings, so that what is timed ends as the launch does
-            resident = geometry.resident
-            m = max(geometry.most - -(-(geometry.most - m) // resident) * resident, min(resident, m))
-        m = min(m, geometry.most)
-        p[sp.TAIL_AFTER] = max(p[sp.TAIL_AFTER] - (geometry.most - m), 1.0) if dealt.above_least else 0.0
-        run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows, records)
+        if geometry.waves > 1.0:
+            geometry = replace(geometry, dealt=dealt)
+            p = parameters_of(geometry)
+            # again with the CTAs it really gets, and with the larger shares at the end when other SMs are done
+            if geometry.most > m:  # leave out whole fillings, so that what is timed ends as the launch does
+                resident = geometry.resident
+                m = max(geometry.most - -(-(geometry.most - m) // resident) * resident, min(resident, m))
+            m = min(m, geometry.most)
+            p[sp.TAIL_AFTER] = max(p[sp.TAIL_AFTER] - (geometry.most - m), 1.0) if dealt.above_least else 0.0
+            run = _replay(rows, trace, m, geometry.resident, warps, p, lines, shares, n_rows, records)
     traffic = run.traffic
     total = geometry.most
     cycles = run.simulated_cycles

@@ -17,13 +17,12 @@ from interpreter.isa.pipes import MemoryKind
 from interpreter.trace import Trace
 from timing.jit import njit_entry
 from timing.memory_path import MARK_SHIFT
+from timing.reuse import GLOBAL_LOADS, LINE_SHIFT, SECTOR_MASK
 from timing.sm_rows import ACTION_BARRIER, ACTION_DEPBAR
 from timing.traffic import Region
 
 SECTORS = 4  # of a line
 NO_SCOREBOARD = 7
-_LOADS = (int(MemoryKind.LOAD_GLOBAL), int(MemoryKind.COPY_ASYNC))
-_POPCOUNT = np.array([bin(mask).count("1") for mask in range(16)], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ def _marks_of(reads: _Reads, given: np.ndarray) -> np.ndarray:
 
 
 def _are_loads(rows: np.ndarray, trace: Trace) -> np.ndarray:
-    return np.isin(rows["memory"], _LOADS)[trace.events["row"]]
+    return np.isin(rows["memory"], GLOBAL_LOADS)[trace.events["row"]]
 
 
 def _reads(rows: np.ndarray, trace: Trace) -> _Reads:
@@ -137,8 +136,8 @@ def _reads(rows: np.ndarray, trace: Trace) -> _Reads:
     loads = _are_loads(rows, trace)
     n = trace.events["lines"].astype(np.int64)
     entries = trace.lines[np.repeat(loads, n)]
-    line, mask = (entries >> np.uint64(4)).astype(np.int64), (entries & np.uint64(15)).astype(np.int64)
-    entry = np.repeat(np.arange(len(line)), _POPCOUNT[mask])
+    line, mask = (entries >> LINE_SHIFT).astype(np.int64), (entries & SECTOR_MASK).astype(np.int64)
+    entry = np.repeat(np.arange(len(line)), np.bitwise_count(mask))
     sector = np.nonzero(mask[:, None] >> np.arange(SECTORS) & 1)[1]
     key = line[entry] * SECTORS + sector
     keys, first_at = np.unique(key, return_index=True)

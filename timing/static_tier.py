@@ -22,7 +22,7 @@ from interpreter.trace import COUNTS, Trace
 from timing.confidence import confidence, coverage
 from timing.estimate import Estimate
 from timing.occupancy import Occupancy, Waves, occupancy, waves
-from timing.reuse import LINE_SHIFT, SECTOR_MASK, LoadReuse, lines_of, load_reuse
+from timing.reuse import GLOBAL_LOADS, LINE_SHIFT, SECTOR_MASK, LoadReuse, lines_of, load_reuse
 from timing.serial_pass import serial_cycles
 from timing.target import Target, row_timing
 from timing.target_parameters import l2_hit_share
@@ -35,7 +35,6 @@ SECTOR_BYTES = 32
 # H200 (median error 8 %, mean Kendall tau within a family 0.81; p = 2: 12 % and 0.80, p = 4: 17 % and 0.77).
 OVERLAP_NORM = 1.5
 
-_GLOBAL_LOADS = (MemoryKind.LOAD_GLOBAL, MemoryKind.COPY_ASYNC)
 _GLOBAL_ATOMICS = (MemoryKind.ATOMIC_GLOBAL, MemoryKind.REDUCE_GLOBAL)
 _SHARED = (MemoryKind.LOAD_SHARED, MemoryKind.STORE_SHARED, MemoryKind.ATOMIC_SHARED)
 _MIO_PIPES = (Pipe.LSU, Pipe.XU, Pipe.SPECIAL, Pipe.ASYNC)
@@ -309,7 +308,7 @@ def _traffic(
     Stores go through L1 to L2, local ones too (measured on an H200: local stores run at L2's write rate).
     """
     memory, width = rows["memory"], rows["width"].astype(np.float64)
-    loads = np.isin(memory, _GLOBAL_LOADS)
+    loads = np.isin(memory, GLOBAL_LOADS)
     stores = memory == MemoryKind.STORE_GLOBAL
     atomics = np.isin(memory, _GLOBAL_ATOMICS)
     anywhere = loads | stores | atomics

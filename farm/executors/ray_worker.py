@@ -185,42 +185,36 @@ class RayWorker:
 
     def _fetch(self, items: tuple[WorkItem, ...], donors: Sequence[Any]) -> None:
         """Take what other nodes have compiled, then what they have decoded; what cannot be had is made again."""
-        for place in (_cubin_place, _decoded_place):
-            missing: dict[str, Path] = {}
-            for item in items:
-                with contextlib.suppress(FarmError, OSError):
-                    path = place(item)
-                    if path is not None and not path.is_file():
-                        missing[path.relative_to(self._cache).as_posix()] = path
-            _take(missing, donors)
+        compiled: list[tuple[WorkItem, Path]] = []  # and where this node's cache has or will have the cubin
+        for item in items:
+            with contextlib.suppress(FarmError, OSError):  # what is wrong with it, its evaluation says
+                compiled.append((item, _cubin_place(item)))
+        self._take([path for item, path in compiled if path != item.build.cubin], donors)
+        decoded: list[Path] = []
+        for item, path in compiled:
+            with contextlib.suppress(FarmError, OSError):
+                image = path.read_bytes() if path == item.build.cubin else cached_cubin(path)
+                if image is not None:
+                    decoded.append(cached_decoding(image, item.build.entry, cache=item.cache))
+        self._take(decoded, donors)
+
+    def _take(self, wanted: list[Path], donors: Sequence[Any]) -> None:
+        """Ask the donors, one after the other, for the files that this cache lacks."""
+        import ray
+
+        missing = {path.relative_to(self._cache).as_posix(): path for path in wanted if not path.is_file()}
+        for donor in donors:
+            if not missing:
+                return
+            with contextlib.suppress(ray.exceptions.RayError):  # type: ignore[attr-defined]
+                for name, content in ray.get(donor.cached.remote(list(missing)), timeout=20).items():
+                    write_atomically(missing.pop(name), content)
 
 
-def _cubin_place(item: WorkItem) -> Path | None:
-    """Where the cache has the compiled cubin of an item; None when it is not compiled."""
+def _cubin_place(item: WorkItem) -> Path:
+    """The cubin of an item that is not compiled, or the file of the cache for the one that is."""
     build = item.build
-    if build.source is None:
-        return None
+    if build.cubin is not None:
+        return build.cubin
+    assert build.source is not None
     return cache_entry(CompileRequest(build.source, build.arch, dict(build.macros), build.flags), item.cache)
-
-
-def _decoded_place(item: WorkItem) -> Path | None:
-    """Where the cache has what nvdisasm says of an item's kernel; None while there is no cubin of it here."""
-    compiled = _cubin_place(item)
-    if compiled is not None:
-        image = cached_cubin(compiled)
-    else:
-        assert item.build.cubin is not None
-        image = item.build.cubin.read_bytes()
-    return None if image is None else cached_decoding(image, item.build.entry, cache=item.cache)
-
-
-def _take(missing: dict[str, Path], donors: Sequence[Any]) -> None:
-    """Ask the donors, one after the other, for files of their caches, and put them into this one."""
-    import ray
-
-    for donor in donors:
-        if not missing:
-            return
-        with contextlib.suppress(ray.exceptions.RayError):  # type: ignore[attr-defined]
-            for name, content in ray.get(donor.cached.remote(list(missing)), timeout=20).items():
-                write_atomically(missing.pop(name), content)

@@ -16,7 +16,7 @@ from farm.store import Store
 from farm.store.lease import held
 from farm.store.s3_connection import Connection
 from interpreter.errors import FarmError
-from jobs.blobs import Blobs, Expected, Lock, disk_errors
+from jobs.blobs import TEMPORARY, Blobs, Expected, Lock, disk_errors
 from jobs.run_folder import MANIFEST, RunFolder
 
 LEASE = "lease.json"
@@ -73,7 +73,7 @@ class S3Blobs:
 
     def _sweep_scratch(self) -> None:
         """Remove what killed processes of this machine left in the scratch folder."""
-        for path in self.scratch().glob(".*.tmp"):
+        for path in self.scratch().glob(f".*{TEMPORARY}"):
             pid = path.name.rsplit("-", 2)[-2]
             with contextlib.suppress(OSError):
                 if pid.isdigit() and not Path(f"/proc/{pid}").exists():

@@ -33,7 +33,7 @@ def items(toy: Path, tmp_path: Path) -> list[WorkItem]:
 def drive(executor: Executor, items: list[WorkItem], notes: list[str] | None = None) -> list[Finished]:
     """All results, by the scheduler's rules."""
     left = list(items)
-    scheduler = Scheduler(iter(left), lambda: len(left))
+    scheduler = Scheduler(iter(left), lambda: len(left), lambda kind, variant: [])
     found: list[Finished] = []
     while scheduler.has_work() or scheduler.running:
         for worker in executor.idle(scheduler.waiting()):

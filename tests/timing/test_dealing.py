@@ -76,3 +76,11 @@ def test_one_cta_over_a_full_wave_waits_for_a_place() -> None:
 @pytest.mark.parametrize("resident", [1, 4])
 def test_later_ctas_go_on_at_the_mean_rate(resident: int) -> None:
     assert deal(SMS * resident * 5, SMS, resident, np.array([10.0, 20.0]), 0.0).most == 5 * resident
+
+
+def test_a_grid_of_one_wave_lasts_as_long_as_its_slowest_sm() -> None:
+    """The more SMs, the nearer to the slowest there can be; one has nobody to be slower than."""
+    paces = [deal(ctas, SMS, 2, np.array([1.0]), 0.02).pace for ctas in (1, 2, 8, SMS, 2 * SMS)]
+    assert paces[0] == 1.0
+    assert paces == sorted(paces)
+    assert paces[-2] == paces[-1] == pytest.approx(1.02, abs=0.001)

@@ -208,7 +208,7 @@ class Lives:
                         steps = 64 if ctas == 1 else 16
                         arguments = [out, data, np.uint32(mib * MIB // 128), np.int32(steps)]
                         flush = [out, data, np.uint32(2048 * MIB // 128), np.int32(512)] if where == "dram" else None
-                        values = self._cycles_a_step(kernel, ctas, threads, arguments, flush)
+                        values = self._cycles_a_step(kernel, ctas, threads, arguments, steps, flush)
                         self.results.add(
                             "lives", f"batches_{where}", values, "cycles", ctas=ctas, threads=threads, loads=loads
                         )
@@ -218,24 +218,19 @@ class Lives:
     def mixed_loads(self) -> None:
         """Cycles of an SM for a load when shared loads and global ones take turns, those in L1 or in L2."""
         out = self.gpu.buffer(1 << 16)
-        per_warp = 1 << 14  # words; 32 warps of 132 SMs: 264 MiB at most, but only what is gone through is used
-        data = self.gpu.buffer(4 * per_warp * 32 * self.gpu.sms, 0)
+        per_warp = 1 << 14  # words
+        data = self.gpu.buffer(4 * per_warp * 32 * 16, 0)
         for where, words, rounds in (("l1", 4096, 256), ("l2", per_warp, 64)):
             for mix in (0, 1, 2, 4, 8, 12, 16):
                 kernel = self.gpu.kernel(self.module, f"mixed_{mix}")
                 for ctas in (1, 16):  # so that what 16 SMs go through stays in L2
                     for threads in (32, 128, 512, 1024):
-                        values = []
-                        for _ in range(4):
-                            arguments = [out, data, np.int32(rounds), np.uint32(32 * max(mix, 1)), np.uint32(words)]
-                            kernel.launch(ctas, threads, arguments)
-                            self.gpu.synchronize()
-                            spans = out.read(np.uint32, 1 + ctas)[1:]
-                            values.append(float(np.median(spans)) / (rounds * 16 * threads / 32))
+                        arguments = [out, data, np.int32(rounds), np.uint32(32 * max(mix, 1)), np.uint32(words)]
+                        loads = rounds * 16 * threads // 32
                         self.results.add(
                             "lives",
                             "mixed_loads",
-                            values[1:],
+                            self._cycles_a_step(kernel, ctas, threads, arguments, loads),
                             "cycles/instr/SM",
                             where=where,
                             threads=threads,
@@ -246,14 +241,14 @@ class Lives:
         data.free()
 
     def _cycles_a_step(
-        self, kernel: Kernel, ctas: int, threads: int, arguments: list[Any], flush: list[Any] | None
+        self, kernel: Kernel, ctas: int, threads: int, arguments: list[Any], steps: int, flush: list[Any] | None = None
     ) -> list[float]:
         """Median over CTAs of the cycles a step took, of three launches after one that warms the caches.
 
-        `arguments`: out, data, lines and steps; each CTA leaves its cycles in `out`. `flush`: arguments of the
+        `arguments` begin with out, where each CTA leaves its cycles for all `steps`. `flush`: arguments of the
         launch of `batches_8` after each, which reads other data so that the next launch finds its own in DRAM.
         """
-        out, steps = arguments[0], int(arguments[3])
+        out = arguments[0]
         values = []
         for _ in range(4):
             kernel.launch(ctas, threads, arguments)
@@ -300,7 +295,7 @@ class Lives:
                     for threads in (32, 128, 256, 512, 1024):
                         arguments = [out, data, np.uint32(mib * MIB // 128), np.int32(16)]
                         flush = [out, data, np.uint32(2048 * MIB // 128), np.int32(512)] if where == "dram" else None
-                        values = self._cycles_a_step(kernel, ctas, threads, arguments, flush)
+                        values = self._cycles_a_step(kernel, ctas, threads, arguments, 16, flush)
                         self.results.add(
                             "lives",
                             f"grouped_{where}",
@@ -323,7 +318,7 @@ class Lives:
                     for threads in (128, 512, 1024):
                         arguments = [out, data, np.uint32(kib * 8 // 2), np.int32(16)]
                         flush = [out, data, np.uint32(1024 * MIB // 128), np.int32(256)] if where == "dram" else None
-                        values = self._cycles_a_step(kernel, ctas, threads, arguments, flush)
+                        values = self._cycles_a_step(kernel, ctas, threads, arguments, 16, flush)
                         self.results.add(
                             "lives", f"shifted_{where}", values, "cycles", ctas=ctas, threads=threads, words=shift
                         )
@@ -339,7 +334,7 @@ class Lives:
         for rows in (2048, 4096, 8192):
             ctas = pitch * rows // 4096
             for resident in (1, 2, 4, 8):
-                shared = max((220 << 10) // resident - (17 << 10), 0)
+                shared = (220 << 10) // resident - (17 << 10)
                 kernel.allow_shared(shared)
                 arguments = [out, source, target, np.uint32(pitch), np.int32(1)]
                 times = self.gpu.graph_time(
